@@ -1,0 +1,59 @@
+"""Slipstream: a task engine for Python. Public names only, resolved on first use.
+
+A worker imports this package and needs none of the names, so nothing is imported here. Types are in the modules named in
+`_HOME`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slipstream.errors import (
+        DependencyError,
+        InternalError,
+        PayloadError,
+        RemoteError,
+        SlipstreamError,
+        WorkerLost,
+    )
+    from slipstream.executor import Executor, Stats
+    from slipstream.future import Future
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "DependencyError",
+    "Executor",
+    "Future",
+    "InternalError",
+    "PayloadError",
+    "RemoteError",
+    "SlipstreamError",
+    "Stats",
+    "WorkerLost",
+]
+
+_HOME = {
+    "DependencyError": "errors",
+    "Executor": "executor",
+    "Future": "future",
+    "InternalError": "errors",
+    "PayloadError": "errors",
+    "RemoteError": "errors",
+    "SlipstreamError": "errors",
+    "Stats": "executor",
+    "WorkerLost": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,93 @@
+"""What must hold between any two turns, re-derived from scratch.
+
+Tests call `check_invariants` after each step; it walks over everything, so the engine itself never does.
+"""
+
+from slipstream.core.placement import MAX_PREFETCH, Placement
+from slipstream.core.scheduler import Scheduler
+from slipstream.core.states import LIVE, PLACED, State
+from slipstream.core.tasks import NOWHERE, Task, Worker
+from slipstream.errors import InternalError
+
+
+def check_invariants(scheduler: Scheduler) -> None:
+    """Check every container of the scheduler against every other.
+
+    Raises:
+        InternalError: Naming the first thing that does not hold.
+    """
+    for identity, task in scheduler.tasks.items():
+        _require(identity == task.task, f"task {task.task} is filed under {identity}")
+        _check_task(scheduler, task)
+    for worker in scheduler.placement.workers.values():
+        _check_worker(scheduler, worker)
+    _check_counts(scheduler)
+    _check_buckets(scheduler.placement)
+
+
+def _require(holds: bool, otherwise: str, task: Task | None = None) -> None:
+    if not holds:
+        raise InternalError(otherwise if task is None else f"{otherwise}: {task!r}")
+
+
+def _check_task(scheduler: Scheduler, task: Task) -> None:
+    tasks, workers = scheduler.tasks, scheduler.placement.workers
+    if task.state in PLACED:
+        _require(
+            task.worker in workers and workers[task.worker].tasks.get(task.task) is task, "not at its worker", task
+        )
+        _require(task.attempt > 0, "placed without an attempt", task)
+    else:
+        _require(task.worker == NOWHERE and not task.retracting, "at a worker in the wrong state", task)
+    if task.state in LIVE:
+        waits = sum(tasks[dependency].state in LIVE for dependency in task.dependencies)
+        _require(task.missing == waits, f"waits for {waits} inputs", task)
+        _require((task.state is State.WAITING) == (waits > 0), "waits in the wrong state", task)
+        _require(task.losses <= task.worker_retries, "outlived its losses", task)
+        for dependency in task.dependencies:
+            _require(task.task in (tasks[dependency].dependents or ()), f"unknown to {dependency}", task)
+    else:
+        _require(task.payload == b"", "holds its payload after its end", task)
+        _require(task.kept or bool(task.dependents), "not forgotten", task)
+        _require(task.state is State.SUCCEEDED or not task.dependents, "has dependents after it failed", task)
+        _require((task.state is State.SUCCEEDED) == (task.result is not None), "result in the wrong state", task)
+    for dependent in task.dependents or ():
+        _require(dependent in tasks and tasks[dependent].state in LIVE, f"{dependent} depends on it and is over", task)
+
+
+def _check_worker(scheduler: Scheduler, worker: Worker) -> None:
+    tasks = worker.tasks.values()
+    name = f"worker {worker.worker}"
+    _require(len(tasks) <= MAX_PREFETCH, f"{name} has {len(tasks)} tasks")
+    own = all(task.worker == worker.worker and scheduler.tasks.get(task.task) is task for task in tasks)
+    _require(own, f"{name} has foreign tasks")
+    _require(worker.backlog_ns == sum(t.estimate_ns for t in tasks), f"{name}: backlog is off")
+    _require(worker.retracting == sum(t.retracting for t in tasks), f"{name}: retractions are off")
+    running = [t.task for t in tasks if t.state is State.RUNNING]
+    _require(running == ([] if worker.long is None else [worker.long]), f"{name} runs {running}, not {worker.long}")
+    _require((worker.retracting > 0) == (worker.worker in scheduler.placement.asked), f"{name}: asked or not")
+    _require(not worker.held or bool(tasks), f"{name} is held with nothing to complete")
+
+
+def _check_counts(scheduler: Scheduler) -> None:
+    live = sum(task.state in LIVE for task in scheduler.tasks.values())
+    _require(scheduler.live == live, f"{live} tasks are live, not {scheduler.live}")
+    ready = {task.task for task in scheduler.tasks.values() if task.state is State.READY}
+    queued = [task.task for task in scheduler.ready.tasks()]
+    _require(len(queued) == len(ready) == len(scheduler.ready), f"{len(ready)} READY, {len(queued)} queued")
+    _require(set(queued) == ready, "the queue holds other tasks than those that are READY")
+    _require(not (ready and scheduler.placement.idle), "a task is READY and a worker idle")
+
+
+def _check_buckets(placement: Placement) -> None:
+    _require(not placement.touched, "workers were touched and not placed")
+    buckets = (placement.idle, placement.single, placement.roomy)
+    seen = [identity for bucket in buckets for identity in bucket]
+    _require(len(seen) == len(set(seen)), "a worker is in two buckets")
+    for worker in placement.workers.values():
+        count, name = len(worker.tasks), f"worker {worker.worker}"
+        _require((worker.worker in placement.idle) == (worker.open and not count), f"{name}: idle or not")
+        _require(worker.worker not in placement.single or (worker.open and count == 1), f"{name}: not single")
+        _require(worker.worker not in placement.roomy or (worker.open and count > 1), f"{name}: not roomy")
+    known = set(placement.workers)
+    _require(set(seen) | set(placement.loaded) | placement.asked <= known, "a bucket holds a worker that is gone")

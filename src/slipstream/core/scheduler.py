@@ -1,0 +1,455 @@
+"""The scheduler: `handle(events, now) -> effects`.
+
+Rules of this file: no I/O, no clock, no randomness, no iteration over sets. Whatever happens to a task goes through the
+table in `states`, one method per handled cell. A message is believed only if its worker, task and attempt all match
+what is known here; what does not match is counted and dropped, since messages cross on the way.
+
+A task that nobody can refer to any more (released or never kept, and no live dependent) is deleted when it ends, so
+memory follows live tasks.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from slipstream.core.counters import Counters
+from slipstream.core.durations import Durations
+from slipstream.core.effects import Effects
+from slipstream.core.events import ClientLeft, Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
+from slipstream.core.placement import Placement
+from slipstream.core.ready import ReadyQueue
+from slipstream.core.states import FAULT, IGNORED, LIVE, TABLE, Cell, Input, State, Step
+from slipstream.core.tasks import NOBODY, NOWHERE, Task, Worker
+from slipstream.errors import InternalError
+from slipstream.protocol.ids import ClientId, TaskId
+from slipstream.protocol.messages import (
+    Cancel,
+    ClientMessage,
+    Done,
+    Failed,
+    Gave,
+    InputFailed,
+    Kept,
+    Release,
+    Retract,
+    Run,
+    Started,
+    Submit,
+    TaskAttempt,
+    TaskCancelled,
+    TaskFailed,
+    TaskLost,
+    TaskRunning,
+    TaskSucceeded,
+)
+
+#: What a step is given beside the task: the message or object that caused it.
+Handler: TypeAlias = Callable[[Task, Any], None]
+
+#: Inputs that a worker's message causes; in any other a FAULT is the scheduler's own.
+_BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT})
+
+
+class Scheduler:
+    """All tasks that are not forgotten, and all workers.
+
+    Example:
+        >>> from slipstream.protocol.ids import MAIN_CLIENT
+        >>> scheduler = Scheduler()
+        >>> submit = Submit(task=1, digest=b"f", payload=b"...")
+        >>> effects = scheduler.handle([WorkerJoined(7), FromClient(MAIN_CLIENT, [submit])], now=0)
+        >>> effects.workers
+        {7: [Run(task=1, attempt=1, digest=b'f', payload=b'...', items=0, inputs=())]}
+    """
+
+    def __init__(self) -> None:
+        #: Every task that can still change or be referred to.
+        self.tasks: dict[TaskId, Task] = {}
+        #: Number of tasks in a LIVE state.
+        self.live = 0
+        self.ready = ReadyQueue()
+        self.durations = Durations()
+        self.counters = Counters()
+        self.placement = Placement(self.durations, self._place, self._ask_back)
+        self._effects = Effects()
+        self._steps: list[list[Handler]] = [[self._handler_of(TABLE[s][i], i) for i in Input] for s in State]
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def handle(self, events: Iterable[Event], now: int) -> Effects:
+        """Take events into account and say what follows.
+
+        Args:
+            events: what happened, in order.
+            now: the time in ns, from any monotonic clock, not before that of the last call.
+
+        Returns:
+            The effects. They are the caller's: the scheduler keeps no reference to them.
+
+        Raises:
+            InternalError: If an invariant is broken. The scheduler is of no use after that.
+        """
+        eager = False
+        for event in events:
+            kind = type(event)
+            if kind is FromClient:
+                self._from_client(event)  # pyright: ignore[reportArgumentType]
+            elif kind is FromWorker:
+                eager = True
+                self._from_worker(event)  # pyright: ignore[reportArgumentType]
+            else:
+                eager = True
+                self._about_endpoint(event)
+        self.placement.place(self.ready, now, eager=eager)
+        effects, self._effects = self._effects, Effects()
+        effects.wake_at = self.placement.deadline
+        return effects
+
+    def _about_endpoint(self, event: Event) -> None:
+        if isinstance(event, WorkerJoined):
+            if event.worker in self.placement.workers:
+                raise InternalError(f"worker {event.worker} joined twice")
+            self.placement.join(Worker(event.worker))
+        elif isinstance(event, WorkerLeft):
+            self._worker_left(event)
+        elif isinstance(event, ClientLeft):
+            self._client_left(event.client)
+        else:
+            raise InternalError(f"not an event: {event!r}")
+
+    # --- clients ------------------------------------------------------------------------------------------------------
+
+    def _from_client(self, event: FromClient) -> None:
+        client = event.client
+        for message in event.messages:
+            if type(message) is Submit:
+                self._submit(client, message)
+            else:
+                self._about_task(client, message)
+
+    def _submit(self, client: ClientId, message: Submit) -> None:
+        tasks, identity = self.tasks, message.task
+        if identity in tasks:
+            self._effects.faulty_clients[client] = f"task {identity} was submitted twice"
+            return
+        dependencies = message.dependencies
+        if dependencies:
+            dependencies = tuple(dict.fromkeys(dependencies))
+            unknown = [dependency for dependency in dependencies if dependency not in tasks]
+            if unknown:
+                reason = f"task {identity} depends on {unknown[0]}, which does not exist or was released"
+                self._effects.faulty_clients[client] = reason
+                return
+        task = Task(
+            identity,
+            client,
+            message.digest,
+            message.payload,
+            message.items,
+            message.priority,
+            message.worker_retries,
+            dependencies,
+            message.keep,
+            State.WAITING,
+        )
+        tasks[identity] = task
+        self.live += 1
+        self.counters.submitted += message.items or 1
+        if dependencies:
+            self._await_inputs(task)
+        else:
+            task.state = State.READY
+            self.ready.add(task)
+
+    def _await_inputs(self, task: Task) -> None:
+        failed: Task | None = None
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.dependents is None:
+                dependency.dependents = {}
+            dependency.dependents[task.task] = None
+            if dependency.state in LIVE:
+                task.missing += 1
+            elif dependency.state is not State.SUCCEEDED and failed is None:
+                failed = dependency
+        if failed is not None:
+            self._step(task, Input.INPUT_FAILED, failed)
+            self._fail_dependents(task)
+        elif not task.missing:
+            self._step(task, Input.INPUTS_READY, None)
+
+    def _about_task(self, client: ClientId, message: ClientMessage) -> None:
+        task = self.tasks.get(message.task)
+        if task is None:
+            self.counters.ignored += 1
+        elif task.client != client:
+            self._effects.faulty_clients[client] = f"task {message.task} is another client's"
+        elif type(message) is Cancel:
+            self._step(task, Input.CANCEL, message)
+        elif type(message) is Release:
+            self._step(task, Input.RELEASE, message)
+        else:
+            raise InternalError(f"not a client's message: {message!r}")
+
+    def _client_left(self, client: ClientId) -> None:
+        """Walks over all tasks, once in the life of a client."""
+        left = [task for task in self.tasks.values() if task.client == client]
+        for task in left:  # all before the first is cancelled: its dependents end with it, and nobody is to be told
+            task.client = NOBODY
+        for task in left:
+            if task.task in self.tasks:
+                self._step(task, Input.CANCEL, None)
+            if task.task in self.tasks:
+                self._step(task, Input.RELEASE, None)
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _from_worker(self, event: FromWorker) -> None:
+        worker = self.placement.workers.get(event.worker)
+        if worker is None:
+            self.counters.stale += len(event.messages)
+            return
+        self.placement.touched[worker.worker] = worker
+        tasks, steps, identity = self.tasks, self._steps, worker.worker
+        for message in event.messages:
+            what = _INPUT_OF[type(message)]
+            if what is Input.GAVE or what is Input.KEPT:
+                self._answered(worker, what, message.tasks)  # pyright: ignore
+                continue
+            task = tasks.get(message.task)  # pyright: ignore
+            if task is None or task.worker != identity or task.attempt != message.attempt:  # pyright: ignore
+                self.counters.stale += 1
+            else:
+                steps[task.state][what](task, message)
+
+    def _answered(self, worker: Worker, what: Input, attempts: Iterable[TaskAttempt]) -> None:
+        # Last first: each goes before what was READY, so they end in the order in which they were sent.
+        for identity, attempt in reversed(tuple(attempts)):
+            task = self.tasks.get(identity)
+            if task is None or task.worker != worker.worker or task.attempt != attempt:
+                self.counters.stale += 1
+            else:
+                self._step(task, what, worker)
+
+    def _worker_left(self, event: WorkerLeft) -> None:
+        worker = self.placement.workers.get(event.worker)
+        if worker is None:
+            self.counters.stale += 1
+            return
+        end = event.end
+        for task in reversed(list(worker.tasks.values())):
+            ran = (task.task, task.attempt) == end.running
+            self._step(task, Input.LOST_RUNNING if ran else Input.WORKER_LOST, end)
+        self.placement.leave(worker)
+
+    # --- steps: one method per handled cell of the table --------------------------------------------------------------
+
+    def _step(self, task: Task, what: Input, cause: object) -> None:
+        self._steps[task.state][what](task, cause)
+
+    def _handler_of(self, cell: Cell, what: Input) -> Handler:
+        if isinstance(cell, Step):
+            return getattr(self, cell.handler)
+        if cell is IGNORED:
+            return self._ignore
+        assert cell is FAULT
+        return self._worker_fault if what in _BY_WORKER else self._own_fault(what)
+
+    def _ignore(self, task: Task, cause: object) -> None:
+        self.counters.ignored += 1
+
+    def _worker_fault(self, task: Task, cause: object) -> None:
+        said = cause if isinstance(cause, Started | Done | Failed) else "that it gave it back or kept it"
+        reason = f"worker {task.worker} said of task {task.task}, which is {task.state.name}: {said}"
+        self._effects.faulty_workers[task.worker] = reason
+
+    def _own_fault(self, what: Input) -> Handler:
+        def broken(task: Task, cause: object) -> None:
+            raise InternalError(f"{what.name} cannot happen to task {task.task}, which is {task.state.name}: {task!r}")
+
+        return broken
+
+    def _make_ready(self, task: Task, cause: object) -> None:
+        task.state = State.READY
+        self.ready.add(task)
+
+    def _place(self, task: Task, worker: Worker) -> None:
+        self._steps[task.state][Input.ASSIGN](task, worker)
+
+    def _assign(self, task: Task, worker: Worker) -> None:
+        task.state = State.ASSIGNED
+        task.worker = worker.worker
+        task.attempt += 1
+        worker.tasks[task.task] = task
+        inputs = self._inputs_of(task) if task.dependencies else ()
+        run = Run(task.task, task.attempt, task.digest, task.payload, task.items, inputs)
+        self._effects.tell_worker(worker.worker, run)
+
+    def _inputs_of(self, task: Task) -> tuple[tuple[TaskId, bytes], ...]:
+        return tuple((identity, self.tasks[identity].result or b"") for identity in task.dependencies)
+
+    def _ask_back(self, worker: Worker, tasks: list[Task]) -> None:
+        for task in tasks:
+            self._step(task, Input.RETRACT, worker)
+        attempts = tuple((task.task, task.attempt) for task in reversed(tasks))
+        self._effects.tell_worker(worker.worker, Retract(attempts))
+
+    def _retract(self, task: Task, worker: Worker) -> None:
+        task.retracting = True
+        worker.retracting += 1
+
+    def _start(self, task: Task, message: Started) -> None:
+        worker = self.placement.workers[task.worker]
+        if worker.long is not None:
+            reason = f"worker {worker.worker} said that it started task {task.task} while it ran {worker.long}"
+            self._effects.faulty_workers[worker.worker] = reason
+            return
+        task.state = State.RUNNING
+        worker.long = task.task
+        self._effects.tell_client(task.client, TaskRunning(task.task))
+
+    def _succeed(self, task: Task, message: Done) -> None:
+        self._completed(task, message.duration_ns)
+        task.state = State.SUCCEEDED
+        counters, failures = self.counters, message.failures
+        counters.succeeded += (task.items or 1) - len(failures)
+        counters.failed += len(failures)
+        self._effects.tell_client(task.client, TaskSucceeded(task.task, message.payload, message.duration_ns, failures))
+        if task.dependents:
+            task.result = message.payload
+            for identity in tuple(task.dependents):
+                dependent = self.tasks[identity]
+                dependent.missing -= 1
+                if not dependent.missing:
+                    self._step(dependent, Input.INPUTS_READY, None)
+        elif task.kept:
+            task.result = message.payload
+        self._ended(task)
+
+    def _fail(self, task: Task, message: Failed) -> None:
+        self._completed(task, message.duration_ns)
+        self._end_badly(task, State.FAILED)
+        self._effects.tell_client(task.client, TaskFailed(task.task, message.payload))
+        self._fail_dependents(task)
+
+    def _completed(self, task: Task, duration_ns: int) -> None:
+        """A worker has reported the end of a task: what was measured, and what it means for the worker."""
+        worker = self.placement.workers[task.worker]
+        worker.held = False
+        self._take_from(task, worker)
+        self.counters.run_ns += duration_ns
+        self.durations.learn(task.digest, duration_ns // task.items if task.items else duration_ns)
+
+    def _take_back(self, task: Task, worker: Worker) -> None:
+        # A worker that gives back unasked is busy for a while; one that was asked is not. With nothing left it has
+        # nothing to complete either: held, it would never get a task again.
+        unasked = not task.retracting
+        self._take_from(task, worker)
+        worker.held = bool(worker.tasks) and (worker.held or unasked)
+        self._back_to_ready(task)
+
+    def _keep(self, task: Task, worker: Worker) -> None:
+        self._end_retraction(task, worker)
+
+    def _lose_unstarted(self, task: Task, end: WorkerEnd) -> None:
+        self._take_from(task, self.placement.workers[task.worker])
+        self._back_to_ready(task)
+
+    def _lose_running(self, task: Task, end: WorkerEnd) -> None:
+        self._take_from(task, self.placement.workers[task.worker])
+        task.losses += 1
+        if task.losses <= task.worker_retries:
+            self._back_to_ready(task)
+            return
+        self._end_badly(task, State.FAILED)
+        lost = TaskLost(task.task, task.attempt, end.reason, end.signal, end.exit_status, end.last_output, end.item)
+        self._effects.tell_client(task.client, lost)
+        self._fail_dependents(task)
+
+    def _cancel(self, task: Task, cause: object) -> None:
+        if task.state is State.READY:
+            self.ready.forget()
+        self._end_badly(task, State.CANCELLED)
+        self._effects.tell_client(task.client, TaskCancelled(task.task))
+        self._fail_dependents(task)
+
+    def _fail_by_input(self, task: Task, cause: Task) -> None:
+        task.root = cause.task if cause.root is None else cause.root
+        self._end_badly(task, State.FAILED)
+        self._effects.tell_client(task.client, InputFailed(task.task, task.root))
+
+    def _release_early(self, task: Task, cause: object) -> None:
+        task.kept = False
+
+    def _release(self, task: Task, cause: object) -> None:
+        task.kept = False
+        self._forget_if_unused(task)
+
+    # --- parts of steps -----------------------------------------------------------------------------------------------
+
+    def _take_from(self, task: Task, worker: Worker) -> None:
+        """The task is not with that worker any more."""
+        del worker.tasks[task.task]
+        worker.backlog_ns -= task.estimate_ns
+        task.worker = NOWHERE
+        if worker.long == task.task:
+            worker.long = None
+        if task.retracting:
+            self._end_retraction(task, worker)
+
+    def _end_retraction(self, task: Task, worker: Worker) -> None:
+        if task.retracting:
+            task.retracting = False
+            worker.retracting -= 1
+            if not worker.retracting:
+                self.placement.answered(worker)
+
+    def _back_to_ready(self, task: Task) -> None:
+        task.state = State.READY
+        self.ready.put_back(task)
+
+    def _end_badly(self, task: Task, state: State) -> None:
+        """A final state without a result. The dependents are for the caller."""
+        task.state = state
+        weight = task.items or 1
+        if state is State.CANCELLED:
+            self.counters.cancelled += weight
+        else:
+            self.counters.failed += weight
+
+    def _fail_dependents(self, task: Task) -> None:
+        """End whatever depends on a task that ended badly; a chain of 100,000 needs no recursion."""
+        ended = [task]
+        while ended:
+            failed = ended.pop()
+            for identity in tuple(failed.dependents or ()):
+                dependent = self.tasks[identity]
+                if dependent.state is State.WAITING:
+                    self._step(dependent, Input.INPUT_FAILED, failed)
+                    ended.append(dependent)
+            self._ended(failed)
+
+    def _ended(self, task: Task) -> None:
+        """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""
+        self.live -= 1
+        task.payload = b""
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            assert dependency.dependents is not None
+            del dependency.dependents[task.task]
+            if dependency.state not in LIVE:
+                self._forget_if_unused(dependency)
+        self._forget_if_unused(task)
+
+    def _forget_if_unused(self, task: Task) -> None:
+        if not task.kept and not task.dependents:
+            # Perhaps for the second time: where a diamond fails, a task's last dependent may be through before it.
+            self.tasks.pop(task.task, None)
+
+
+_INPUT_OF: dict[type, Input] = {
+    Started: Input.STARTED,
+    Done: Input.DONE,
+    Failed: Input.RAISED,
+    Gave: Input.GAVE,
+    Kept: Input.KEPT,
+}

@@ -1,0 +1,265 @@
+"""`Executor`: what users call. Checks arguments, encodes, and hands to the engine.
+
+Never here: threads, sockets, states of tasks.
+"""
+
+import itertools
+import os
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor as StandardExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+from slipstream.errors import PayloadError
+from slipstream.future import Future, FutureTable, failed
+from slipstream.mapping import Feed
+from slipstream.pools.local import LocalPool
+from slipstream.protocol.ids import TaskId
+from slipstream.protocol.messages import Submit
+from slipstream.runtime import signals
+from slipstream.runtime.engine import Engine
+from slipstream.serde.callables import callable_digest, callable_label
+from slipstream.serde.values import encode_call
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Number of workers, where `max_workers` is not given.
+WORKERS_VARIABLE = "SLIPSTREAM_WORKERS"
+
+
+class Stats(Struct, frozen=True):
+    """What an executor has done so far. Items of a `map` count as tasks."""
+
+    #: Tasks submitted; and of these, those that returned, raised or were lost, and were cancelled.
+    tasks: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    #: Frames to and from workers, and the bytes in them.
+    frames_sent: int
+    frames_received: int
+    bytes_sent: int
+    bytes_received: int
+    #: Turns of the scheduler: at most one frame goes to each worker in each.
+    turns: int
+    #: Seconds spent encoding calls in `submit` and `map`.
+    encode_s: float
+    #: Sum of the times that workers measured for finished tasks, decoding and encoding included, in ns.
+    run_ns: int
+    #: Workers that are up, and that were lost.
+    workers: int
+    workers_lost: int
+
+
+class Executor(StandardExecutor):
+    """Runs calls as tasks on warm worker processes of this machine.
+
+    Workers are started with the first task, are fresh interpreters (no fork, no `__main__` guard needed), and stay until
+    `shutdown`, the end of the `with` block, or the end of the program.
+
+    Args:
+        where: None, which is this machine.
+        max_workers: number of worker processes; default is the variable SLIPSTREAM_WORKERS, else the number of CPUs that
+            this process may use.
+        initializer: called in each worker before its first task. If it raises, the executor is broken and every future
+            ends with `WorkerLost`.
+        initargs: its arguments.
+
+    Raises:
+        ValueError: If max_workers is not positive, or `where` is anything but None.
+        TypeError: If the initializer is not callable.
+        PayloadError: If the initializer or its arguments cannot be sent.
+
+    Example:
+        >>> with Executor(max_workers=2) as executor:
+        ...     executor.submit(pow, 2, 5).result()
+        ...     list(executor.map(abs, [-1, 2, -3]))
+        32
+        [1, 2, 3]
+    """
+
+    def __init__(
+        self,
+        where: None = None,
+        *,
+        max_workers: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        if where is not None:
+            raise ValueError(f"where={where!r}: tasks run on this machine only; for workers say max_workers={where!r}")
+        self._workers = _number_of_workers(max_workers)
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be a callable, not {initializer!r}")
+        setup = b"" if initializer is None else encode_call(initializer, tuple(initargs), {})
+        self._table = FutureTable()
+        self._engine = Engine(lambda: LocalPool(setup), self._workers, self._table)
+        self._table.attach(self._engine)
+        self._task_ids = itertools.count(1)
+        self._encode_ns = 0
+        #: Maps that nobody has begun to iterate over, and those that somebody has.
+        self._waiting_feeds: set[Feed] = set()
+        self._begun_feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        # An executor that is dropped ends when its tasks have; the program's end is the engine's own business.
+        weakref.finalize(self, self._engine.close).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<Executor: {self._workers} workers on this machine, {self._engine.live_tasks()} tasks not ended>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Executor cannot be pickled: do not refer to it from what a task takes along")
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `fn(*args, **kwargs)` as a task. All keywords belong to the task.
+
+        The arguments are encoded now: what happens to them later does not matter. If something cannot be sent, the future
+        fails with `PayloadError`.
+
+        Raises:
+            RuntimeError: After `shutdown`, or in a process that was forked from the one that made the executor.
+            WorkerLost: If the executor is broken, since workers cannot be started.
+            TypeError: If `fn` is not callable.
+        """
+        if not callable(fn):
+            raise TypeError(f"only a callable can be submitted, not {fn!r}")
+        self._engine.refuse_if_over()
+        try:
+            payload = self._encode(fn, args, kwargs)
+        except PayloadError as error:
+            return failed(callable_label(fn), error)
+        return self._submit(fn, payload, 0)
+
+    def map(  # pyright: ignore[reportIncompatibleMethodOverride]  # the standard default chunksize is 1
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Call `fn` with one item of each iterable; results in the order of the input.
+
+        Input is drawn as results are taken, so it may be endless. What has a length is run to its end even if nobody takes
+        the results: at `shutdown(wait=True)`, or when the `with` block ends.
+
+        Args:
+            fn: the callable.
+            iterables: the input; the shortest ends it.
+            timeout: seconds from now for all results; None for no limit.
+            chunksize: items that travel in one task; None follows measured durations.
+            buffersize: how many items may be drawn and not yet taken; None for 4 chunks a worker.
+
+        Raises:
+            TimeoutError: From the iterator, if a result does not come in time; the items not yet assigned are cancelled.
+            Exception: From the iterator, whatever the call for an item raised; the same holds.
+            RuntimeError: As `submit`.
+            ValueError: If chunksize or buffersize is not positive.
+
+        Example:
+            >>> from itertools import count
+            >>> with Executor(max_workers=1) as executor:
+            ...     squares = executor.map(pow, count(), [2, 2, 2], buffersize=4)
+            ...     list(squares)
+            [0, 1, 4]
+        """
+        _require_positive("chunksize", chunksize)
+        _require_positive("buffersize", buffersize)
+        self._engine.refuse_if_over()
+        feed = Feed(
+            self._submit_chunk, fn, iterables, workers=self._workers, chunksize=chunksize, buffersize=buffersize
+        )
+        feed.refill()
+        if feed.sized and not feed.exhausted:
+            self._waiting_feeds.add(feed)
+        return self._iterate(feed, feed.results(timeout))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more tasks, and end the workers when all have ended.
+
+        Args:
+            wait: return when all futures have ended, their callbacks have run, and nothing of the executor is left.
+            cancel_futures: cancel what has not been assigned to a worker.
+        """
+        if wait and not cancel_futures:
+            for feed in (*self._waiting_feeds, *self._begun_feeds):
+                if feed.sized:
+                    feed.submit_rest()
+        self._waiting_feeds.clear()
+        shielded = signals.enter()
+        try:
+            self._engine.close()
+            if cancel_futures:
+                self._engine.cancel_pending()
+            if wait:
+                self._engine.wait_ended()
+        finally:
+            if shielded:
+                signals.leave()
+
+    def stats(self) -> Stats:
+        """Counters so far.
+
+        Example:
+            >>> with Executor(max_workers=1) as executor:
+            ...     executor.submit(abs, -1).result()
+            ...     executor.stats().succeeded
+            1
+            1
+        """
+        return Stats(encode_s=self._encode_ns / 1e9, **self._engine.count())
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _encode(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        began = time.perf_counter_ns()
+        payload = encode_call(fn, args, kwargs)
+        self._encode_ns += time.perf_counter_ns() - began
+        return payload
+
+    def _submit(self, fn: Callable[..., Any], payload: bytes, items: int) -> Future[Any]:
+        table = self._table
+        task = TaskId(next(self._task_ids))
+        future: Future[Any] = Future(table, task, callable_label(fn))
+        message = Submit(task, callable_digest(fn), payload, items)
+        shielded = signals.enter()
+        try:
+            table.add(future)
+            self._engine.submit(message)
+        except BaseException:
+            table.discard(future)
+            raise
+        finally:
+            if shielded:
+                signals.leave()
+        return future
+
+    def _submit_chunk(self, fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Future[list[Any]]:
+        return self._submit(fn, self._encode(fn, (items, spread), {}), len(items))
+
+    def _iterate(self, feed: Feed, results: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        self._waiting_feeds.discard(feed)
+        self._begun_feeds.add(feed)
+        yield from results
+
+
+def _number_of_workers(asked: int | None) -> int:
+    if asked is None:
+        from_environment = os.environ.get(WORKERS_VARIABLE)
+        if not from_environment:
+            return len(os.sched_getaffinity(0))
+        try:
+            asked = int(from_environment)
+        except ValueError:
+            raise ValueError(f"{WORKERS_VARIABLE}={from_environment!r} is not a number of workers") from None
+    if asked <= 0:
+        raise ValueError(f"max_workers must be greater than 0, not {asked}")
+    return asked
+
+
+def _require_positive(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")

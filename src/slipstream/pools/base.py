@@ -1,0 +1,93 @@
+"""What the engine asks of a pool, and what a pool tells the engine.
+
+A frame given to `send` reaches its worker at most once. A pool never decides anything about tasks.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from slipstream.core.events import WorkerEnd
+from slipstream.protocol.ids import FrameId, SlotId
+from slipstream.worker.page import Running
+
+
+class Capabilities(Struct, frozen=True):
+    """What a kind of pool can do; known before it starts."""
+
+    name: str
+    #: A frame goes to the worker that was named, not to some worker.
+    addressable: bool
+    #: Frames to one worker arrive in the order in which they were sent.
+    ordered: bool
+    #: A single worker can be ended.
+    can_stop: bool
+    #: The pool's own engine may run a frame again without saying so.
+    may_rerun: bool
+
+
+class WorkerInfo(Struct, frozen=True):
+    """Who a worker is."""
+
+    host: str
+    pid: int
+    python: str
+    slipstream: str
+
+
+class EventSink(Protocol):
+    """What the engine offers to a pool. Called from any thread; returns soon, never blocks, never raises."""
+
+    def joined(self, slot: SlotId, worker: WorkerInfo) -> None:
+        """A worker is up. A slot is one incarnation: a replacement comes in another slot."""
+        ...
+
+    def received(self, slot: SlotId, body: bytes) -> None:
+        """A frame body came from a worker."""
+        ...
+
+    def left(self, slot: SlotId, end: WorkerEnd) -> None:
+        """A worker that had joined is gone, with all frames that were on their way to it or from it."""
+        ...
+
+    def broken(self, reason: str) -> None:
+        """The pool cannot work any more: every pending future is to end with this reason."""
+        ...
+
+
+class Pool(Protocol):
+    """Where tasks run."""
+
+    capabilities: Capabilities
+
+    def start(self, workers: int, sink: EventSink) -> None:
+        """Begin to start so many workers, and keep so many. Returns at once; workers arrive as events."""
+        ...
+
+    def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
+        """Send a frame. Never blocks or raises; a frame to a slot that is gone is dropped, as `left` says."""
+        ...
+
+    def running(self, slot: SlotId) -> Running | None:
+        """What that worker runs now, where the pool can tell."""
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `read_ready` has something to do."""
+        ...
+
+    def read_ready(self) -> None:
+        """Read what has come and call the sink. To be called by one thread at a time."""
+        ...
+
+    def stop(self, slot: SlotId, *, kill: bool) -> bool:
+        """End one worker, by asking or by force. False: this pool cannot."""
+        ...
+
+    def close(self, *, kill: bool = False) -> None:
+        """End all workers and release everything. Blocks for a bounded time; called once, by the reading thread."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget everything in a forked child: close descriptors, touch neither workers nor anything shared."""
+        ...

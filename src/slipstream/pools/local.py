@@ -1,0 +1,302 @@
+"""The local pool: worker processes on this machine, each on a socket pair of its own. No port is ever opened.
+
+All descriptors are in one epoll, which is what `fileno` gives to the engine's reader. Processes are started in
+`read_ready`, so by the reading thread: the kernel would kill a worker when the thread that started it ends.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import platform
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from slipstream.core.events import WorkerEnd
+from slipstream.pools.base import Capabilities, EventSink, WorkerInfo
+from slipstream.pools.keeper import Keeper
+from slipstream.pools.output import OutputPipe
+from slipstream.pools.process import WorkerProcess
+from slipstream.protocol.codec import ProtocolError, decode_greeting, encode
+from slipstream.protocol.ids import FrameId, SlotId
+from slipstream.protocol.messages import StartFailed, Stop
+from slipstream.worker.main import Config
+from slipstream.worker.page import Running
+
+logger = logging.getLogger(__name__)
+
+#: So many workers in a row that die without having run anything break the pool: else it would start more for ever.
+MAX_FAILED_STARTS = 3
+#: A keeper that dies so soon is not worth another one.
+_KEEPER_TRIAL_S = 1.0
+#: A worker that was told to stop is killed after this time, whatever a stray thread of a task still does.
+STOP_GRACE_S = 5.0
+
+
+class LocalPool:
+    """Worker processes on this machine.
+
+    Args:
+        initializer: an encoded call that each worker runs before it takes tasks; empty for none.
+    """
+
+    capabilities = Capabilities("local", addressable=True, ordered=True, can_stop=True, may_rerun=False)
+
+    def __init__(self, initializer: bytes = b"") -> None:
+        self._initializer = initializer
+        self._epoll = select.epoll()
+        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._workers: dict[SlotId, WorkerProcess] = {}
+        self._keeper = Keeper()
+        self._keeper_started_s = 0.0
+        self._sink: EventSink | None = None
+        self._wanted = 0
+        self._next_slot = 1
+        self._failed_starts = 0
+        self._closing = False
+        #: Outputs that the client's own stream does not take now, by the descriptor that tells when it does.
+        self._stuck: dict[int, OutputPipe] = {}
+        self._blocked_signals = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+        self._watch(self._kick, self._kicked)
+
+    # --- the Pool protocol --------------------------------------------------------------------------------------------
+
+    def start(self, workers: int, sink: EventSink) -> None:
+        """Begin to start so many workers, and keep so many."""
+        self._sink = sink
+        self._wanted = workers
+        os.eventfd_write(self._kick, 1)
+
+    def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
+        """Send a frame to a worker."""
+        worker = self._workers.get(slot)
+        if worker is not None:
+            worker.send(body)
+
+    def running(self, slot: SlotId) -> Running | None:
+        """What that worker runs now."""
+        worker = self._workers.get(slot)
+        return None if worker is None else worker.page.running()
+
+    def fileno(self) -> int:
+        """The descriptor of the epoll that holds all others."""
+        return self._epoll.fileno()
+
+    def read_ready(self) -> None:
+        """Handle whatever is ready, without waiting."""
+        self._handle(self._epoll.poll(0))
+
+    def stop(self, slot: SlotId, *, kill: bool) -> bool:
+        """End one worker, by asking or by force."""
+        worker = self._workers.get(slot)
+        if worker is None:
+            return True
+        if kill:
+            worker.kill()
+        else:
+            self.send(slot, FrameId(0), encode([Stop()]))
+        return True
+
+    def close(self, *, kill: bool = False) -> None:
+        """End all workers, those that do not leave in time by force, and release every descriptor."""
+        self._closing = True
+        for worker in self._workers.values():
+            if kill or not worker.greeted:
+                worker.kill()
+            else:
+                worker.send(encode([Stop()]))
+        if not self._read_until_ended(STOP_GRACE_S):
+            for worker in self._workers.values():
+                worker.kill()
+            self._read_until_ended(STOP_GRACE_S)
+        self._keeper.close()
+        self._close_own()
+
+    def abandon(self) -> None:
+        """In a forked child: close descriptors only. The epoll is shared, so nothing is unregistered from it."""
+        for worker in self._workers.values():
+            worker.abandon()
+        self._keeper.abandon()
+        self._close_own()
+
+    def _close_own(self) -> None:
+        for descriptor in (self._kick, *self._stuck):
+            os.close(descriptor)
+        self._epoll.close()
+
+    def _read_until_ended(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self._workers:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(InterruptedError):
+                self._handle(self._epoll.poll(left))
+        return True
+
+    # --- what happens to descriptors ----------------------------------------------------------------------------------
+
+    def _handle(self, ready: list[tuple[int, int]]) -> None:
+        for descriptor, what in ready:
+            handler = self._handlers.get(descriptor)
+            if handler is not None:
+                handler(what)
+
+    def _watch(self, descriptor: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
+        self._epoll.register(descriptor, mask)
+        self._handlers[descriptor] = handler
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._handlers.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def _kicked(self, what: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._kick)
+        self._fill_up()
+        if self._keeper.pidfd < 0 and not self._closing:
+            self._start_keeper()
+
+    def _start_keeper(self) -> None:
+        self._keeper.start()
+        self._keeper_started_s = time.monotonic()
+        self._watch(self._keeper.pidfd, self._keeper_died)
+
+    def _keeper_died(self, what: int) -> None:
+        self._unwatch(self._keeper.pidfd)
+        self._keeper.close()
+        if time.monotonic() - self._keeper_started_s < _KEEPER_TRIAL_S:
+            logger.error("the keeper process died at its start: if this process is killed, its workers' children may stay")
+        elif not self._closing:
+            self._start_keeper()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _fill_up(self) -> None:
+        while len(self._workers) < self._wanted and not self._closing:
+            try:
+                self._start_worker()
+            except OSError as error:
+                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
+
+    def _start_worker(self) -> None:
+        slot = SlotId(self._next_slot)
+        self._next_slot += 1
+        worker = WorkerProcess(slot, self._config(), self._epoll)
+        self._workers[slot] = worker
+        self._keeper.add(worker.pid)
+        self._handlers[worker.stream.fileno()] = functools.partial(self._stream_ready, worker)
+        self._watch(worker.pidfd, functools.partial(self._died, worker))
+        for output in worker.outputs:
+            self._watch(output.source, functools.partial(self._output_ready, output))
+
+    def _config(self) -> Config:
+        try:
+            cwd = os.getcwd()
+        except OSError:
+            cwd = "/"
+        return Config(
+            sys_path=[entry for entry in sys.path if type(entry) is str],
+            argv=[str(argument) for argument in sys.argv],
+            cwd=cwd,
+            client=os.getpid(),
+            blocked_signals=self._blocked_signals,
+            initializer=self._initializer,
+        )
+
+    def _stream_ready(self, worker: WorkerProcess, what: int) -> None:
+        if what & select.EPOLLOUT:
+            worker.send_rest()
+        if not what & ~select.EPOLLOUT:
+            return
+        try:
+            bodies = worker.receive()
+            if bodies is None:
+                del self._handlers[worker.stream.fileno()]
+                worker.hang_up()  # of a process that has died, `_died` tells more
+            else:
+                self._deliver(worker, bodies)
+        except ProtocolError as error:
+            logger.error("worker %d sent what it must not, and is killed: %s", worker.pid, error)
+            worker.kill()
+
+    def _deliver(self, worker: WorkerProcess, bodies: list[bytes]) -> None:
+        for body in bodies:
+            if worker.greeted:
+                self._failed_starts = 0
+                self._to_sink.received(worker.slot, body)
+            else:
+                self._greet(worker, body)
+
+    def _greet(self, worker: WorkerProcess, body: bytes) -> None:
+        for greeting in decode_greeting(body):
+            if isinstance(greeting, StartFailed):
+                self._break(f"the initializer failed in a worker:\n{greeting.text}")
+                return
+            worker.greeted = True
+            info = WorkerInfo(platform.node(), greeting.pid, greeting.python, greeting.slipstream)
+            self._to_sink.joined(worker.slot, info)
+
+    def _died(self, worker: WorkerProcess, what: int) -> None:
+        with contextlib.suppress(ProtocolError):  # a frame cut short by the death
+            self._deliver(worker, worker.receive_rest())
+        self._unwatch(worker.pidfd)
+        self._handlers.pop(worker.stream.fileno(), None)
+        for output in worker.outputs:
+            output.drain()
+            self._unwatch(output.source)
+        end = worker.reap()
+        worker.close()
+        self._keeper.remove(worker.pid)
+        del self._workers[worker.slot]
+        if worker.greeted:
+            self._to_sink.left(worker.slot, end)
+        if end.running is None:
+            self._count_failed_start(end)
+        self._fill_up()
+
+    def _count_failed_start(self, end: WorkerEnd) -> None:
+        """A worker died that ran nothing. Reports of others start the count anew."""
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS and not self._closing:
+            said = end.last_output.decode("utf-8", "backslashreplace").strip() or "nothing"
+            self._break(f"{self._failed_starts} workers in a row died at their start: {end.reason}. The last one said: {said}")
+
+    def _break(self, reason: str) -> None:
+        self._closing = True
+        self._to_sink.broken(reason)
+
+    @property
+    def _to_sink(self) -> EventSink:
+        assert self._sink is not None
+        return self._sink
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def _output_ready(self, output: OutputPipe, what: int) -> None:
+        if output.stuck:
+            self._unwatch(output.source)
+            self._await_target(output)
+        elif not output.forward():
+            self._unwatch(output.source)
+
+    def _await_target(self, output: OutputPipe) -> None:
+        """Read on when the client's own stream takes something again."""
+        try:
+            copy = os.dup(output.target)  # the same descriptor may be waited for on behalf of several workers
+        except OSError:
+            return
+
+        self._stuck[copy] = output
+        self._watch(copy, functools.partial(self._target_ready, copy), select.EPOLLOUT)
+
+    def _target_ready(self, copy: int, what: int) -> None:
+        self._unwatch(copy)
+        os.close(copy)
+        output = self._stuck.pop(copy)
+        if any(output in worker.outputs for worker in self._workers.values()):
+            self._watch(output.source, functools.partial(self._output_ready, output))

@@ -1,0 +1,198 @@
+"""One worker process of this machine: how it starts, its socket, its output and its end."""
+
+import contextlib
+import marshal
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+
+from slipstream.core.events import WorkerEnd
+from slipstream.pools.output import OutputPipe
+from slipstream.protocol.codec import FrameReader, frame_header
+from slipstream.protocol.ids import SlotId
+from slipstream.worker.main import BOOT, Config
+from slipstream.worker.page import SharedPage
+
+#: A frame up to this size goes out in one call together with its header.
+_JOIN_BYTES = 65_536
+#: A dying process closes its descriptors some microseconds before its death can be seen.
+_DYING_MS = 100
+
+
+class WorkerProcess:
+    """A running worker process. Made by the reading thread only, since the kernel kills it when that thread ends.
+
+    Args:
+        slot: its name.
+        config: what it is told first.
+        epoll: where its socket is polled; for writing too while something waits to be sent.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+
+    def __init__(self, slot: SlotId, config: Config, epoll: select.epoll) -> None:
+        self.slot = slot
+        #: It has said that it is up.
+        self.greeted = False
+        #: Its end of the socket is closed.
+        self.hung_up = False
+        #: It was closed while the process lived.
+        self.disconnected = False
+        self._epoll = epoll
+        self._sending = threading.Lock()
+        self._blocked = False
+        #: What the socket did not take yet.
+        self._unsent: deque[memoryview] = deque()
+        self._reader = FrameReader()
+        page = SharedPage.create()
+        self.page = SharedPage(page)
+        self.stream, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, *_interpreter_flags(), "-c", BOOT, str(theirs.fileno()), str(page)],
+                    pass_fds=[theirs.fileno(), page],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    process_group=0,
+                )
+            finally:
+                os.close(page)
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.stream.setblocking(False)
+        epoll.register(self.stream, select.EPOLLIN)
+        stdout, stderr = self._process.stdout, self._process.stderr
+        assert stdout is not None and stderr is not None
+        self.outputs = [OutputPipe(stdout.fileno(), 1), OutputPipe(stderr.fileno(), 2)]
+        self.send(marshal.dumps(dict(config)))
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    def send(self, body: bytes) -> None:
+        """Send a frame, now or as soon as the socket takes it."""
+        with self._sending:
+            if len(body) <= _JOIN_BYTES:
+                self._unsent.append(memoryview(frame_header(body) + body))
+            else:
+                self._unsent += (memoryview(frame_header(body)), memoryview(body))
+            self._push()
+
+    def send_rest(self) -> None:
+        """Send what the socket did not take before."""
+        with self._sending:
+            self._push()
+
+    def _push(self) -> None:
+        unsent, blocked = self._unsent, False
+        while unsent and not blocked:
+            try:
+                count = self.stream.send(unsent[0])
+            except BlockingIOError:
+                blocked = True
+            except OSError:
+                unsent.clear()  # the worker is gone, or going: its end is told by `pidfd`
+            else:
+                if count == len(unsent[0]):
+                    unsent.popleft()
+                else:
+                    unsent[0] = unsent[0][count:]
+        if blocked is not self._blocked and not self.hung_up:
+            self._blocked = blocked
+            self._epoll.modify(self.stream, select.EPOLLIN | select.EPOLLOUT if blocked else select.EPOLLIN)
+
+    def receive(self) -> list[bytes] | None:
+        """Frame bodies that are complete after one read; None at the end of the stream."""
+        try:
+            count = self.stream.recv_into(self._reader.target())
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        return self._reader.received(count) if count else None
+
+    def receive_rest(self) -> list[bytes]:
+        """All that is left in the socket of an ended worker."""
+        bodies: list[bytes] = []
+        while not self.hung_up:
+            try:
+                count = self.stream.recv_into(self._reader.target())
+            except OSError:
+                break
+            if not count:
+                break
+            bodies += self._reader.received(count)
+        return bodies
+
+    def hang_up(self) -> None:
+        """The socket has ended: the process has died, or a task has closed it, and nothing else can come."""
+        with self._sending:
+            self.hung_up = True
+            self._unsent.clear()
+            self._epoll.unregister(self.stream)
+        death = select.poll()
+        death.register(self.pidfd, select.POLLIN)
+        if not death.poll(_DYING_MS):
+            self.disconnected = True
+            self.kill()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """End the worker and whatever it started in its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> WorkerEnd:
+        """Collect the exit status of an ended worker, after its group was ended too."""
+        self.kill()  # while the dead leader keeps its number from being used again
+        status = self._process.wait()
+        running = self.page.running()
+        return WorkerEnd(
+            reason=_describe(status, disconnected=self.disconnected),
+            signal=-status if status < 0 else None,
+            exit_status=status if status >= 0 else None,
+            last_output=b"".join(output.tail for output in self.outputs),
+            running=None if running is None else (running.task, running.attempt),
+            item=0 if running is None else running.item,
+        )
+
+    def close(self) -> None:
+        """Close descriptors only."""
+        if not self.hung_up:
+            self._epoll.unregister(self.stream)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close descriptors without touching the epoll, which a forked child shares with its parent."""
+        if self._process.returncode is None:
+            self._process.returncode = 0  # in a forked child it is not ours to wait for
+        self.stream.close()
+        os.close(self.pidfd)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self.page.close()
+
+
+def _interpreter_flags() -> list[str]:
+    return subprocess._args_from_interpreter_flags()  # pyright: ignore  # as multiprocessing does
+
+
+def _describe(status: int, *, disconnected: bool) -> str:
+    if disconnected and status == -signal.SIGKILL:
+        return "the worker process closed its connection to the client, and was killed"
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        return f"the worker process was killed by {name}"
+    return f"the worker process ended with exit status {status}"

@@ -1,0 +1,408 @@
+"""The engine: turns of the scheduler, and what carries their effects out.
+
+A turn takes the lock, feeds events, files the effects and releases the lock; then frames are sent and futures resolved.
+Nothing blocks under the lock, no result is set and no callback runs under it. `submit` runs a turn in the caller's thread,
+so an idle worker has its task without a thread hop; all that comes from workers is fed by the I/O thread.
+
+Rules of this file: every way out of the engine ends every pending future. What is called from the main thread is called
+between `signals.enter` and `signals.leave`.
+"""
+
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from slipstream.core.effects import Effects
+from slipstream.core.events import Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
+from slipstream.core.scheduler import Scheduler
+from slipstream.errors import InternalError, SlipstreamError, WorkerLost
+from slipstream.pools.base import Pool, WorkerInfo
+from slipstream.protocol.codec import ProtocolError, decode_reports
+from slipstream.protocol.ids import MAIN_CLIENT, FrameId, SlotId, TaskId, WorkerId
+from slipstream.protocol.messages import Cancel, Environment, Notice, Submit
+from slipstream.runtime import signals
+from slipstream.runtime.outbox import Outbox
+from slipstream.runtime.reactor import Reactor
+from slipstream.runtime.supervisor import start_thread
+
+logger = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """An endpoint that submits tasks and is told what became of them."""
+
+    def deliver(self, notices: Sequence[Notice]) -> None:
+        """Take notices, in order. Called outside of the engine's lock."""
+        ...
+
+    def fail_all(self, error: Exception) -> None:
+        """Nothing more will come: end every pending future with this error."""
+        ...
+
+    def pending(self) -> list[TaskId]:
+        """Tasks that have not ended."""
+        ...
+
+    def abandon(self, error: Exception) -> None:
+        """In a forked child: end every pending future with this error, without any lock."""
+        ...
+
+
+class Traffic:
+    """Frames and bytes; those of workers that are gone are added up here."""
+
+    def __init__(self) -> None:
+        self.frames_sent = 0
+        self.bytes_sent = 0
+        self.frames_received = 0
+        self.bytes_received = 0
+        self.workers_lost = 0
+        self.turns = 0
+
+
+class Engine:
+    """One scheduler, one pool, the threads between them.
+
+    Args:
+        make_pool: makes the pool when the first task is submitted; until then nothing is started or opened.
+        workers: how many workers to keep.
+        client: the client of this process.
+    """
+
+    def __init__(self, make_pool: Callable[[], Pool], workers: int, client: Client) -> None:
+        self.workers = workers
+        self.traffic = Traffic()
+        #: Why no task can run any more, once that is so.
+        self.error: SlipstreamError | None = None
+        self._make_pool = make_pool
+        self._client = client
+        self._scheduler = Scheduler()
+        self._lock = allocate_lock()
+        #: The thread inside the lock: a finalizer that the collector runs there may come back in.
+        self._owner = 0
+        #: Events of such a finalizer, fed after the turn.
+        self._deferred: list[Event] = []
+        #: Events from the pool since the last turn of the I/O thread.
+        self._inbox: list[Event] = []
+        self._outboxes: dict[WorkerId, Outbox] = {}
+        self._frames = itertools.count(1)
+        self._sys_path: list[str] = []
+        self._pool: Pool | None = None
+        self._reactor: Reactor | None = None
+        self._thread: threading.Thread | None = None
+        #: No more tasks are taken; the I/O thread ends when none is live.
+        self._closing = False
+        self._ended = False
+        self._end_waiters: list[threading.Lock] = []
+        self._pid = os.getpid()
+        _engines.add(self)
+
+    # --- what clients call --------------------------------------------------------------------------------------------
+
+    def submit(self, message: Submit) -> None:
+        """Run a turn with a new task of the main client.
+
+        Raises:
+            RuntimeError: After shutdown, or in a forked child.
+            SlipstreamError: If the engine is broken; as `error` says.
+        """
+        if self._owner == get_ident():
+            self.refuse_if_over()
+            self._deferred.append(FromClient(MAIN_CLIENT, (message,)))
+            return
+        self._turn((FromClient(MAIN_CLIENT, (message,)),), submitting=True)
+
+    def refuse_if_over(self) -> None:
+        """Raise what `submit` would raise now, whatever the task."""
+        self._check_process()
+        if self.error is not None:
+            raise type(self.error)(str(self.error)) from self.error
+        if self._closing or self._ended:
+            raise RuntimeError("cannot submit a task after shutdown: make a new Executor")
+
+    def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Run a turn that cancels those of the tasks that are not assigned yet."""
+        self._turn((FromClient(MAIN_CLIENT, [Cancel(task) for task in tasks]),))
+
+    def close(self) -> None:
+        """Take no more tasks, and end when there is none. Takes no lock: a finalizer may call this anywhere."""
+        self._closing = True
+        reactor = self._reactor
+        if reactor is not None:
+            reactor.kick()
+
+    def cancel_pending(self) -> None:
+        """Cancel whatever has not been assigned."""
+        pending = self._client.pending()
+        if pending and not self._ended:
+            self.cancel(pending)
+
+    def wait_ended(self) -> None:
+        """Wait until all is over and nothing is left, after `close`."""
+        thread = self._thread
+        if thread is None or self._pid != os.getpid() or thread is threading.current_thread():
+            return
+        waiter = allocate_lock()
+        waiter.acquire()
+        self._end_waiters.append(waiter)
+        if not self._ended:
+            signals.wait(waiter)
+        thread.join()
+
+    def live_tasks(self) -> int:
+        """How many tasks have not ended."""
+        return self._scheduler.live
+
+    def count(self) -> dict[str, int]:
+        """Counters by name."""
+        counters, traffic, outboxes = self._scheduler.counters, self.traffic, list(self._outboxes.values())
+        return {
+            "tasks": counters.submitted,
+            "succeeded": counters.succeeded,
+            "failed": counters.failed,
+            "cancelled": counters.cancelled,
+            "run_ns": counters.run_ns,
+            "frames_sent": traffic.frames_sent + sum(outbox.frames_sent for outbox in outboxes),
+            "bytes_sent": traffic.bytes_sent + sum(outbox.bytes_sent for outbox in outboxes),
+            "frames_received": traffic.frames_received,
+            "bytes_received": traffic.bytes_received,
+            "turns": traffic.turns,
+            "workers": len(outboxes),
+            "workers_lost": traffic.workers_lost,
+        }
+
+    def in_reader(self) -> bool:
+        """Whether the calling thread is the one that reads results, and so must not wait for one."""
+        return self._thread is threading.current_thread()
+
+    def wakeups(self) -> int:
+        """How often the I/O thread has woken up."""
+        return 0 if self._reactor is None else self._reactor.wakeups
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def _turn(self, events: Sequence[Event], *, submitting: bool = False) -> None:
+        if self._owner == get_ident():
+            self._deferred += events
+            return
+        self._check_process()
+        effects: Effects | None = None
+        self._lock.acquire()
+        self._owner = get_ident()
+        try:
+            if submitting:
+                self._admit()
+            effects = self._run_scheduler(events)
+        finally:
+            self._owner = 0
+            self._lock.release()
+        if effects is None:
+            self._break()
+        else:
+            self._carry_out(effects)
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            self._turn(deferred)
+
+    def _admit(self) -> None:
+        self.refuse_if_over()
+        if self._thread is None:
+            self._start()
+        if sys.path != self._sys_path:
+            self._send_path()
+
+    def _run_scheduler(self, events: Sequence[Event]) -> Effects | None:
+        """Feed events and file what is to be sent; None if the scheduler broke."""
+        self.traffic.turns += 1
+        try:
+            effects = self._scheduler.handle(events, time.monotonic_ns())
+        except Exception as error:  # noqa: BLE001  # whatever it is, no future may hang for it
+            self.error = error if isinstance(error, InternalError) else _internal(error)
+            return None
+        outboxes = self._outboxes
+        for worker, commands in effects.workers.items():
+            outbox = outboxes.get(worker)
+            if outbox is not None:  # else it has just left, and the scheduler is about to be told
+                outbox.commands += commands
+        if self._reactor is not None:
+            self._reactor.set_timer(effects.wake_at)
+        return effects
+
+    def _carry_out(self, effects: Effects) -> None:
+        for worker in effects.workers:
+            self._send(worker)
+        if effects.clients:
+            self._client.deliver(effects.clients[MAIN_CLIENT])
+        for worker, reason in effects.faulty_workers.items():
+            logger.error("worker %d broke the protocol, and is killed: %s", worker, reason)
+            if self._pool is not None:
+                self._pool.stop(SlotId(worker), kill=True)
+        for reason in effects.faulty_clients.values():
+            self.error = InternalError(f"the client of this process broke the protocol: {reason}")
+            self._break()
+
+    def _send(self, worker: WorkerId) -> None:
+        outbox = self._outboxes.get(worker)
+        pool = self._pool
+        if outbox is not None and pool is not None:
+            outbox.send(lambda body: pool.send(SlotId(worker), FrameId(next(self._frames)), body))
+
+    def _send_path(self) -> None:
+        """The client's import path has changed: tell every worker before its next task."""
+        self._sys_path = list(sys.path)
+        for outbox in list(self._outboxes.values()):
+            outbox.commands.append(self._environment())
+
+    def _environment(self) -> Environment:
+        return Environment(tuple(entry for entry in self._sys_path if type(entry) is str))
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise RuntimeError(_FORKED)
+
+    # --- the I/O thread -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._sys_path = list(sys.path)
+        pool = self._pool = self._make_pool()
+        self._reactor = Reactor(pool.fileno())
+        self._thread = start_thread("io", self._read, self._died)
+
+    def _read(self) -> None:
+        pool, reactor = self._pool, self._reactor
+        assert pool is not None and reactor is not None
+        pool.start(self.workers, self)
+        while not self._is_over():
+            if reactor.wait():
+                pool.read_ready()
+            if self._inbox or reactor.due:
+                events, self._inbox = self._inbox, []
+                self._turn(events)
+        self._end()
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            if self.error is not None or (self._closing and not self._scheduler.live):
+                self._closing = True
+                return True
+            return False
+
+    def _end(self) -> None:
+        pool, reactor = self._pool, self._reactor
+        assert pool is not None and reactor is not None
+        try:
+            if self.error is not None:
+                self._break()
+            pool.close(kill=self.error is not None)
+            for worker in list(self._outboxes):
+                self._forget(worker)
+            reactor.close()
+        finally:
+            self._ended = True
+            for waiter in self._end_waiters:
+                waiter.release()
+
+    def _died(self, failure: InternalError) -> None:
+        self.error = failure
+        self._closing = True
+        self._end()
+
+    def _break(self) -> None:
+        """End every pending future; the I/O thread then ends the rest."""
+        error = self.error or InternalError("the engine broke")
+        self._client.fail_all(error)
+        if self._reactor is not None:
+            self._reactor.kick()
+
+    def _forget(self, worker: WorkerId) -> None:
+        outbox = self._outboxes.pop(worker)
+        self.traffic.frames_sent += outbox.frames_sent
+        self.traffic.bytes_sent += outbox.bytes_sent
+
+    # --- what the pool calls ------------------------------------------------------------------------------------------
+
+    def joined(self, slot: SlotId, worker: WorkerInfo) -> None:
+        """A worker is up."""
+        logger.debug("worker %d joined: process %d", slot, worker.pid)
+        identity = WorkerId(slot)
+        outbox = self._outboxes[identity] = Outbox()
+        outbox.commands.append(self._environment())  # after it can be found: else a change might be missed
+        self._inbox.append(WorkerJoined(identity))
+
+    def received(self, slot: SlotId, body: bytes) -> None:
+        """Reports came from a worker."""
+        self.traffic.frames_received += 1
+        self.traffic.bytes_received += len(body)
+        try:
+            self._inbox.append(FromWorker(WorkerId(slot), decode_reports(body)))
+        except ProtocolError as error:
+            logger.error("worker %d sent what it must not, and is killed: %s", slot, error)
+            if self._pool is not None:
+                self._pool.stop(slot, kill=True)
+
+    def left(self, slot: SlotId, end: WorkerEnd) -> None:
+        """A worker is gone."""
+        logger.debug("worker %d left: %s", slot, end.reason)
+        self.traffic.workers_lost += not self._closing
+        identity = WorkerId(slot)
+        self._inbox.append(WorkerLeft(identity, end))
+        self._forget(identity)
+
+    def broken(self, reason: str) -> None:
+        """The pool cannot work any more."""
+        if self.error is None:
+            self.error = WorkerLost(f"the executor cannot run tasks any more: {reason}")
+
+    # --- forks --------------------------------------------------------------------------------------------------------
+
+    def abandon_in_child(self) -> None:
+        """In a forked child, where no other thread lives and any lock may be taken: let go of everything."""
+        self._thread = None
+        if not self._ended:
+            if self._pool is not None:
+                self._pool.abandon()
+            if self._reactor is not None:
+                self._reactor.abandon()
+            self._client.abandon(RuntimeError(_FORKED))
+        self._pool = self._reactor = None
+
+
+def _internal(error: Exception) -> InternalError:
+    failure = InternalError(f"the scheduler raised {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+_FORKED = "this executor belongs to the process that this one was forked from: make a new Executor in the child"
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    """At interpreter exit: what was submitted still runs, as with every executor of the standard library."""
+    shielded = signals.enter()
+    try:
+        engines = list(_engines)
+        for engine in engines:
+            engine.close()
+        for engine in engines:
+            engine.wait_ended()
+    finally:
+        if shielded:
+            signals.leave()
+
+
+def _after_fork_in_child() -> None:
+    signals.after_fork_in_child()
+    for engine in list(_engines):
+        engine.abandon_in_child()
+
+
+threading._register_atexit(_end_all)  # pyright: ignore  # before threads are joined; what ProcessPoolExecutor uses
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,41 @@
+"""What waits to be sent to one worker, and who sends it.
+
+Commands are appended under the engine's lock, in the order of turns; frames are encoded and sent outside of it. Whoever
+finds the outbox free sends what is there; whoever finds it taken leaves, since the sender looks again before it goes.
+So frames keep the order of turns, a turn makes at most one frame per worker, and nobody waits.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+
+from slipstream.protocol.codec import encode
+from slipstream.protocol.messages import WorkerCommand
+
+
+class Outbox:
+    """Commands for one worker."""
+
+    __slots__ = ("_sending", "bytes_sent", "commands", "frames_sent")
+
+    def __init__(self) -> None:
+        #: Appended to at the end by turns, cut at the front by the sender; both are one step under the interpreter lock.
+        self.commands: list[WorkerCommand] = []
+        self.frames_sent = 0
+        self.bytes_sent = 0
+        self._sending = Lock()
+
+    def send(self, carry: Callable[[bytes], None]) -> None:
+        """Send all that waits as one frame through `carry`, unless another thread is doing so."""
+        commands, sending = self.commands, self._sending
+        while commands and sending.acquire(blocking=False):
+            try:
+                count = len(commands)
+                batch = commands[:count]
+                del commands[:count]
+                if batch:
+                    body = encode(batch)
+                    self.frames_sent += 1
+                    self.bytes_sent += len(body)
+                    carry(body)
+            finally:
+                sending.release()

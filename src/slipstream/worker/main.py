@@ -1,0 +1,109 @@
+"""The life of a worker process, from the boot line to its exit.
+
+`BOOT` is all that is on the command line. It uses builtin modules only until it has the client's import path, which comes
+first over the socket; then everything else can be imported as the client would import it. No `__main__` of the client is
+run, so no guard is needed.
+"""
+
+import contextlib
+import ctypes
+import os
+import platform
+import signal
+import socket
+import sys
+import traceback
+from typing import Any, TypedDict
+
+import slipstream
+from slipstream.protocol.messages import Hello, StartFailed
+from slipstream.serde.values import decode_call
+from slipstream.worker.link import Link
+from slipstream.worker.loop import Loop
+from slipstream.worker.page import SharedPage
+
+#: The source of a worker's `__main__`: descriptors of the socket and of the shared page are its arguments.
+BOOT = """\
+def boot():
+    import marshal, os, sys
+    link, page = int(sys.argv[1]), int(sys.argv[2])
+    def read(size):
+        data = b""
+        while len(data) < size:
+            piece = os.read(link, size - len(data))
+            if not piece:
+                os._exit(1)
+            data += piece
+        return data
+    config = marshal.loads(read(int.from_bytes(read(8), "little")))
+    sys.path[:] = config["sys_path"]
+    sys.argv[:] = config["argv"]
+    from slipstream.worker.main import main
+    main(link, page, config)
+boot()
+"""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Config(TypedDict):
+    """What a worker is told before its first frame, as a marshalled dict."""
+
+    sys_path: list[str]
+    argv: list[str]
+    cwd: str
+    #: Process id of the client.
+    client: int
+    #: Signals that the client's main thread blocks.
+    blocked_signals: list[int]
+    #: An encoded call, or empty.
+    initializer: bytes
+
+
+def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
+    """Run the worker until it is told to stop.
+
+    Args:
+        link_descriptor: the worker's end of the socket pair.
+        page_descriptor: the page shared with the client.
+        config: what came first over the socket.
+    """
+    del sys.modules["__main__"].__dict__["boot"]
+    _follow_client(config["client"])
+    signal.pthread_sigmask(signal.SIG_SETMASK, config["blocked_signals"])
+    with contextlib.suppress(OSError):
+        os.chdir(config["cwd"])  # where it is gone, the worker stays where it was started
+    for stream in (sys.stdout, sys.stderr):
+        _by_line(stream)
+    page = SharedPage(page_descriptor)
+    os.close(page_descriptor)
+    link = Link(socket.socket(fileno=link_descriptor))
+    if _initialize(link, config["initializer"]):
+        link.send([Hello(os.getpid(), platform.python_version(), slipstream.__version__)])
+        Loop(link, page).run()
+
+
+def _follow_client(client: int) -> None:
+    """Die with the client. Beside the keeper, since that one may be starting, or be killed itself."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != client:
+        os._exit(1)
+
+
+def _by_line(stream: Any) -> None:
+    """Let each line be seen when it is printed, although the stream is a pipe."""
+    with contextlib.suppress(AttributeError, ValueError):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def _initialize(link: Link, initializer: bytes) -> bool:
+    if not initializer:
+        return True
+    try:
+        function, args, kwargs = decode_call(initializer)
+        function(*args, **kwargs)
+    except BaseException:  # noqa: BLE001  # the client reports whatever it was, with the text
+        link.send([StartFailed(traceback.format_exc())])
+        return False
+    return True

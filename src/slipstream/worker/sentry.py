@@ -1,0 +1,108 @@
+"""The sentry: a second thread of the worker that speaks while the main thread is in a long task.
+
+It sleeps while tasks are short. Once a task outlives the tick it says so, sends what results wait, gives back what has not
+started, and then reads in place of the main thread until the task ends. It needs the interpreter lock and may be silent
+for seconds (1.4 s in one `sum(range())`), so it is a courtesy: nothing that must happen depends on it.
+"""
+
+import contextlib
+import os
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from slipstream.protocol.messages import Gave, Started
+from slipstream.worker.page import Running
+
+if TYPE_CHECKING:
+    from slipstream.worker.loop import Loop
+
+#: A task that runs longer is told to the scheduler.
+TICK_NS = 5_000_000
+
+
+class Sentry:
+    """Watches the loop it belongs to. Parked, and no wake-up at all, while no frame comes."""
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+        #: Whether it waits for the end of a long task: the main thread must then call `task_ended`.
+        self.watching = False
+        self._parked = True
+        self._frames = 0
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._nudge = os.eventfd(0)
+        threading.Thread(target=self._watch, name="slipstream-sentry", daemon=True).start()
+
+    def frame_came(self) -> None:
+        """There is work (again): tick for a while."""
+        self._frames += 1
+        if self._parked:
+            self._parked = False
+            with contextlib.suppress(RuntimeError):  # it was just waking up by itself
+                self._wake.release()
+
+    def task_ended(self) -> None:
+        """The task that was being watched has ended: the main thread reads again."""
+        os.eventfd_write(self._nudge, 1)
+
+    def _watch(self) -> None:
+        while True:
+            self._wake.acquire()
+            self._tick_while_busy()
+
+    def _tick_while_busy(self) -> None:
+        frames = -1
+        while True:
+            time.sleep(TICK_NS / 1e9)
+            running = self._loop.page.running()
+            if running is not None:
+                if time.monotonic_ns() - running.started_ns >= TICK_NS:
+                    self._speak_for(running)
+            elif frames == self._frames:
+                # The main thread looks at `_parked` after it has counted a frame, so one of the two sees the other.
+                self._parked = True
+                if frames == self._frames:
+                    return
+                self._parked = False
+            frames = self._frames
+
+    def _speak_for(self, running: Running) -> None:
+        """Tell of a long task, and answer for the main thread until it ends."""
+        loop = self._loop
+        loop.link.flush(Started(running.task, running.attempt))
+        poll = select.poll()
+        poll.register(loop.link.stream, select.POLLIN)
+        poll.register(self._nudge, select.POLLIN)
+        self.watching = True
+        while self._runs_still(running):
+            self._give_back()
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._nudge in ready:
+                os.eventfd_read(self._nudge)
+            elif self._runs_still(running) and not self._read():
+                break
+        self.watching = False
+
+    def _runs_still(self, running: Running) -> bool:
+        now = self._loop.page.running()
+        return now is not None and now[:3] == running[:3]
+
+    def _read(self) -> bool:
+        """Take what the client says; false if the main thread reads, or the client is gone."""
+        loop = self._loop
+        if not loop.link.reading.acquire(blocking=False):
+            return False
+        try:
+            commands = loop.link.receive(block=False)
+            loop.take(commands)
+        finally:
+            loop.link.reading.release()
+        return commands is not None
+
+    def _give_back(self) -> None:
+        runs = self._loop.drain()
+        if runs:
+            self._loop.link.flush(Gave(tuple((run.task, run.attempt) for run in runs)))
