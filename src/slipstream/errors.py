@@ -3,10 +3,10 @@
 The tree::
 
     SlipstreamError
-    ├── PayloadError     something cannot be sent or loaded     (also a pickle.PicklingError)
+    ├── PayloadError     something cannot be sent or loaded
     ├── RemoteError      stands for a task's exception that does not travel
     ├── DependencyError  an input of the task failed, so the task did not run
-    ├── WorkerLost       the worker died while it ran the task  (also a BrokenExecutor)
+    ├── WorkerLost       the worker died while it ran the task (also a BrokenExecutor)
     └── InternalError    Slipstream itself is broken
 
 What a task raises is not in this tree: it arrives in the client as it was raised, with the remote traceback as
@@ -19,7 +19,6 @@ an optional keyword argument and an attribute.
 from __future__ import annotations
 
 from concurrent.futures import BrokenExecutor
-from pickle import PicklingError
 
 
 class SlipstreamError(Exception):
@@ -31,7 +30,7 @@ class SlipstreamError(Exception):
     """
 
 
-class PayloadError(SlipstreamError, PicklingError):
+class PayloadError(SlipstreamError):
     """A callable, an argument or a result cannot be sent, or cannot be loaded where it arrived.
 
     The message names the task and the piece at fault; the original error is the ``__cause__``. Only the one task

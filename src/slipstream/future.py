@@ -79,6 +79,10 @@ class Future(StandardFuture[T], Generic[T]):
         "failures",
     )
 
+    #: Set once the task has succeeded: what the worker measured, in ns; and of a map chunk the items that raised.
+    duration_ns: int
+    failures: tuple[tuple[int, bytes], ...]
+
     def __init__(self, table: "FutureTable | None" = None, task: TaskId = TaskId(0), label: str = "") -> None:  # noqa: B008
         # The standard constructor is not called: what it makes at once is made when needed.
         self._table = table
@@ -94,10 +98,6 @@ class Future(StandardFuture[T], Generic[T]):
         self._sleepers: list[LockType] | None = None
         self._own_condition: threading.Condition | None = None
         self._done_callbacks: list[Callable[[StandardFuture[T]], object]] = _NO_CALLBACKS
-        #: Measured by the worker, in ns, once the task has succeeded.
-        self.duration_ns = 0
-        #: Of a map chunk: the items that raised.
-        self.failures: tuple[tuple[int, bytes], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Future of task {self._task} {self._label!r}: {self._state.lower()}>"
@@ -147,6 +147,11 @@ class Future(StandardFuture[T], Generic[T]):
     def done(self) -> bool:
         """Whether the task has ended, in whatever way."""
         return self._state in _ENDED
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the task has ended with a result."""
+        return self._state == FINISHED and not self._failed
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the task's result.

@@ -188,6 +188,6 @@ class Feed:
         """Learn from the first chunk, which may have ended before its result is asked for."""
         if self._chunks:
             items, future = self._chunks[0]
-            if future.done() and future.duration_ns:
+            if future.done() and future.succeeded:
                 self._item_ns = future.duration_ns // len(items)
         return self._item_ns is not None

@@ -97,11 +97,13 @@ class Engine:
         self._pool: Pool | None = None
         self._reactor: Reactor | None = None
         self._thread: threading.Thread | None = None
+        #: What the reactor's timer is set to.
+        self._wake_at: int | None = None
         #: No more tasks are taken; the I/O thread ends when none is live.
         self._closing = False
         self._ended = False
         self._end_waiters: list[threading.Lock] = []
-        self._pid = os.getpid()
+        self._forked = False
         _engines.add(self)
 
     # --- what clients call --------------------------------------------------------------------------------------------
@@ -113,15 +115,12 @@ class Engine:
             RuntimeError: After shutdown, or in a forked child.
             SlipstreamError: If the engine is broken; as `error` says.
         """
-        if self._owner == get_ident():
-            self.refuse_if_over()
-            self._deferred.append(FromClient(MAIN_CLIENT, (message,)))
-            return
         self._turn((FromClient(MAIN_CLIENT, (message,)),), submitting=True)
 
     def refuse_if_over(self) -> None:
         """Raise what `submit` would raise now, whatever the task."""
-        self._check_process()
+        if self._forked:
+            raise RuntimeError(_FORKED)
         if self.error is not None:
             raise type(self.error)(str(self.error)) from self.error
         if self._closing or self._ended:
@@ -147,7 +146,7 @@ class Engine:
     def wait_ended(self) -> None:
         """Wait until all is over and nothing is left, after `close`."""
         thread = self._thread
-        if thread is None or self._pid != os.getpid() or thread is threading.current_thread():
+        if thread is None or thread is threading.current_thread():
             return
         waiter = allocate_lock()
         waiter.acquire()
@@ -189,13 +188,16 @@ class Engine:
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def _turn(self, events: Sequence[Event], *, submitting: bool = False) -> None:
-        if self._owner == get_ident():
+        me = get_ident()
+        if self._owner == me:
+            if submitting:
+                self.refuse_if_over()
             self._deferred += events
             return
-        self._check_process()
-        effects: Effects | None = None
+        if self._forked:
+            raise RuntimeError(_FORKED)
         self._lock.acquire()
-        self._owner = get_ident()
+        self._owner = me
         try:
             if submitting:
                 self._admit()
@@ -205,7 +207,7 @@ class Engine:
             self._lock.release()
         if effects is None:
             self._break()
-        else:
+        elif effects.workers or effects.clients or effects.faulty_workers or effects.faulty_clients:
             self._carry_out(effects)
         if self._deferred:
             deferred, self._deferred = self._deferred, []
@@ -226,12 +228,12 @@ class Engine:
         except Exception as error:  # noqa: BLE001  # whatever it is, no future may hang for it
             self.error = error if isinstance(error, InternalError) else _internal(error)
             return None
-        outboxes = self._outboxes
         for worker, commands in effects.workers.items():
-            outbox = outboxes.get(worker)
+            outbox = self._outboxes.get(worker)
             if outbox is not None:  # else it has just left, and the scheduler is about to be told
                 outbox.commands += commands
-        if self._reactor is not None:
+        if effects.wake_at != self._wake_at and self._reactor is not None:
+            self._wake_at = effects.wake_at
             self._reactor.set_timer(effects.wake_at)
         return effects
 
@@ -262,10 +264,6 @@ class Engine:
 
     def _environment(self) -> Environment:
         return Environment(tuple(entry for entry in self._sys_path if type(entry) is str))
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise RuntimeError(_FORKED)
 
     # --- the I/O thread -----------------------------------------------------------------------------------------------
 
@@ -364,6 +362,7 @@ class Engine:
 
     def abandon_in_child(self) -> None:
         """In a forked child, where no other thread lives and any lock may be taken: let go of everything."""
+        self._forked = True
         self._thread = None
         if not self._ended:
             if self._pool is not None:

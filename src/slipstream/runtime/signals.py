@@ -52,14 +52,12 @@ def enter() -> bool:
     shield = _shield
     if shield.active or get_ident() != shield.main:
         return False
-    handlers: dict[int, _Handler] = {}
+    getsignal, swap = _signal.getsignal, _signal.signal
+    handlers = {number: handler for number in HELD_SIGNALS if callable(handler := getsignal(number))}
     try:
-        for number in HELD_SIGNALS:
-            handler = _signal.getsignal(number)
-            if callable(handler):
-                handlers[number] = handler
-                _signal.signal(number, _note)
-    except BaseException:
+        for number in handlers:
+            swap(number, _note)
+    except BaseException:  # of a handler that is not swapped yet
         _restore(list(handlers.items()))
         raise
     shield.handlers = handlers
@@ -71,13 +69,14 @@ def leave() -> None:
     """Let signals through again, and deliver what was noted: their handlers may raise from here."""
     shield = _shield
     shield.blocked = False
-    handlers, noted = shield.handlers, shield.noted
-    shield.noted = []
+    noted = shield.noted
     shield.active = False
     try:
-        _restore(list(handlers.items()))
+        _restore(list(shield.handlers.items()))
     finally:
-        _deliver(noted)
+        if noted:
+            shield.noted = []
+            _deliver(noted)
 
 
 def wait(lock: LockType, timeout_s: float = -1) -> bool:

@@ -8,11 +8,9 @@ run, so no guard is needed.
 import contextlib
 import ctypes
 import os
-import platform
 import signal
 import socket
 import sys
-import traceback
 from typing import Any, TypedDict
 
 import slipstream
@@ -79,7 +77,7 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
     os.close(page_descriptor)
     link = Link(socket.socket(fileno=link_descriptor))
     if _initialize(link, config["initializer"]):
-        link.send([Hello(os.getpid(), platform.python_version(), slipstream.__version__)])
+        link.send([Hello(os.getpid(), sys.version.split()[0], slipstream.__version__)])
         Loop(link, page).run()
 
 
@@ -104,6 +102,8 @@ def _initialize(link: Link, initializer: bytes) -> bool:
         function, args, kwargs = decode_call(initializer)
         function(*args, **kwargs)
     except BaseException:  # noqa: BLE001  # the client reports whatever it was, with the text
+        import traceback
+
         link.send([StartFailed(traceback.format_exc())])
         return False
     return True

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.errors import PayloadError
 from slipstream.protocol.messages import Done, Failed, Run
 from slipstream.serde.callables import callable_label
 from slipstream.serde.exceptions import encode_exception
@@ -21,37 +20,36 @@ def run_task(run: Run, page: SharedPage) -> Done | Failed:
     """Run an attempt and say how it ended. Never raises."""
     began = _now()
     page.begin(run.task, run.attempt, began)
+    function: object = None
+    failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        function, args, kwargs = _load(run.payload)
+        function, args, kwargs = decode_call(run.payload)
         if run.items:
             payload, failures = _run_chunk(function, *args, page)
-            return Done(run.task, run.attempt, _now() - began, payload, failures)
-        value = function(*args, **kwargs)
-        try:
-            payload = encode_value(value)
-        except PayloadError as error:
-            raise PayloadError(f"the result of task {callable_label(function)!r} cannot be sent: {error}") from error
-        return Done(run.task, run.attempt, _now() - began, payload)
+        else:
+            payload = _encode_result(function, function(*args, **kwargs))
+        return Done(run.task, run.attempt, _now() - began, payload, failures)
     except BaseException as error:  # noqa: BLE001  # whatever a task raises is data
-        return Failed(run.task, run.attempt, _now() - began, _encode_raised(error))
+        return Failed(run.task, run.attempt, _now() - began, _encode_raised(error, function))
     finally:
         page.end()
 
 
-def _load(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def _encode_result(function: object, value: object) -> bytes:
     try:
-        return decode_call(payload)
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise PayloadError(f"the task's callable or arguments cannot be loaded in the worker: {reason}") from error
+        return encode_value(value)
+    except Exception as error:
+        from slipstream.errors import PayloadError  # it imports concurrent.futures, which most workers never need
+
+        raise PayloadError(f"the result of task {callable_label(function)!r} cannot be sent: {error}") from error
 
 
-def _encode_raised(error: BaseException) -> bytes:
+def _encode_raised(error: BaseException, function: object) -> bytes:
     """The exception without the frames of this file."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
-    return encode_exception(error.with_traceback(traceback))
+    return encode_exception(error.with_traceback(traceback), callable_label(function))
 
 
 def _run_chunk(
@@ -67,24 +65,20 @@ def _run_chunk(
             append(function(*item) if spread else function(item))
         except BaseException as error:  # noqa: BLE001  # whatever a task raises is data
             append(None)
-            failures.append((index, _encode_raised(error)))
+            failures.append((index, _encode_raised(error, function)))
     try:
         return encode_value(results), tuple(failures)
-    except PayloadError:
+    except Exception:  # noqa: BLE001  # some result cannot be sent: find which, so that the others can
         return _encode_singly(function, results, failures)
 
 
 def _encode_singly(
     function: Callable[..., Any], results: list[Any], failures: list[tuple[int, bytes]]
 ) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
-    """Some result cannot be sent: find which, so that the others can."""
     for index, value in enumerate(results):
         try:
-            encode_value(value)
-        except PayloadError as error:
-            label = callable_label(function)
-            failed = PayloadError(f"the result of task {label!r} for item {index} of its chunk cannot be sent: {error}")
-            failed.__cause__ = error
-            failures.append((index, encode_exception(failed)))
+            _encode_result(function, value)
+        except Exception as error:  # noqa: BLE001  # it is data
+            failures.append((index, _encode_raised(error, function)))
             results[index] = None
     return encode_value(results), tuple(sorted(failures))

@@ -1,0 +1,15 @@
+"""How callables, values and exceptions cross between processes.
+
+- `values`: what the rest of the engine calls, for calls and values.
+- `exceptions`: the same for what a task raised; `exception_body` for one exception without its links.
+- `pickler`: what goes by reference and what by value, with `classes` and `reducers`.
+- `borrowed`: all that is used of cloudpickle.
+- `imports`: what another process can import.
+- `blame`: the culprit, after a failure only; `error_text`: what it said.
+- `callables`: what a callable is called, and by what it is recognised.
+
+`values`, `exceptions` and `callables` import next to nothing, since every worker imports them at its start. What costs
+more, cloudpickle above all, is imported when it is needed first.
+
+Never here: sockets, frames, scheduling, or anything that wraps the user's function.
+"""

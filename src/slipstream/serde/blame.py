@@ -1,0 +1,108 @@
+"""Who is at fault when a payload cannot be made or loaded, in words that its user can act on.
+
+Used after a failure only, so it may take its time: to find the culprit it pickles the pieces one by one.
+
+Never here: anything that runs when all goes well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from slipstream.errors import PayloadError
+from slipstream.serde.callables import callable_label
+from slipstream.serde.error_text import error_text
+from slipstream.serde.pickler import dumps
+
+
+def call_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> PayloadError:
+    """Say which piece of the call cannot be pickled.
+
+    Args:
+        fn: The task's callable.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        error: What pickling the whole raised.
+    """
+    for where, piece, advice in _pieces(fn, args, kwargs):
+        reason = _why_not(piece)
+        if reason is not None:
+            kind = type(piece).__qualname__
+            return PayloadError(
+                f"task {callable_label(fn)!r} cannot be sent: {where}, of type {kind!r}, cannot be pickled: "
+                f"{error_text(reason)}. {advice}"
+            )
+    return PayloadError(
+        f"task {callable_label(fn)!r} cannot be sent: the call as a whole cannot be pickled, though each argument can: "
+        f"{error_text(error)}"
+    )
+
+
+def call_size_error(fn: Callable[..., Any], size: int, limit: int) -> PayloadError:
+    """Say that the call is too large.
+
+    Args:
+        fn: The task's callable.
+        size: Bytes of the payload.
+        limit: Bytes that a payload may have.
+    """
+    return PayloadError(
+        f"task {callable_label(fn)!r} cannot be sent: callable and arguments take {size:,} bytes, and the limit is "
+        f"{limit:,}. Pass a file name, or split the task."
+    )
+
+
+def value_error(value: object, error: Exception) -> PayloadError:
+    """Say that a value cannot be pickled.
+
+    Args:
+        value: The value.
+        error: What pickling it raised.
+    """
+    return PayloadError(f"a value of type {type(value).__qualname__!r} cannot be pickled: {error_text(error)}")
+
+
+def value_size_error(value: object, size: int, limit: int) -> PayloadError:
+    """Say that a value is too large.
+
+    Args:
+        value: The value.
+        size: Bytes of the payload.
+        limit: Bytes that a payload may have.
+    """
+    return PayloadError(
+        f"a value of type {type(value).__qualname__!r} takes {size:,} bytes when pickled, and the limit is {limit:,}. "
+        "Write it to a file, or return it in parts."
+    )
+
+
+def load_error(what: str, error: Exception) -> PayloadError:
+    """Say that something that arrived cannot be loaded.
+
+    Args:
+        what: What arrived, such as ``"the call"``.
+        error: What loading it raised.
+    """
+    advice = ""
+    if isinstance(error, ModuleNotFoundError):
+        advice = f". Module {error.name!r} must be importable in every worker: they search the client's sys.path"
+    return PayloadError(f"{what} cannot be loaded: {error_text(error)}{advice}")
+
+
+def _pieces(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Each piece of a call: where it stands, itself, and what to do if it is at fault."""
+    yield "the callable", fn, "Look at what it captures: its closure, its defaults, the globals it uses, its object."
+    advice = "Pass something that can be pickled, or make it inside the task."
+    for index, value in enumerate(args):
+        yield f"args[{index}]", value, advice
+    for name, value in kwargs.items():
+        yield f"argument {name!r}", value, advice
+
+
+def _why_not(piece: object) -> Exception | None:
+    try:
+        dumps(piece)
+    except Exception as error:  # noqa: BLE001 - the user's own reducers may raise anything
+        return error
+    return None

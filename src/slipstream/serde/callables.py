@@ -1,0 +1,97 @@
+"""What a callable is called, and by what it is recognised.
+
+Both functions take anything that can be called: functions, partials, methods, classes, instances with `__call__`,
+objects that answer every attribute with a surprise. Neither ever fails.
+
+Never here: pickling, and anything that calls the callable.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, cast
+
+from slipstream.protocol.ids import CallableDigest
+
+_DIGEST_BYTES = 16
+#: A name longer than this is cut: labels are for people.
+_LABEL_LENGTH = 200
+_PARTIAL_DEPTH = 10  # a partial of a partial is rare, and one of itself must end
+#: Digests by (module, qualified name); emptied when full, since making one again costs 2 µs.
+_digests: dict[tuple[Any, Any], CallableDigest] = {}
+_DIGESTS_KEPT = 4096
+
+
+def callable_label(fn: object) -> str:
+    """Name a callable for people: its qualified name without the module.
+
+    Args:
+        fn: Anything. A partial is named after its function, an instance after its class.
+
+    Example:
+        >>> from functools import partial
+        >>> callable_label(partial(str.join, "-")), callable_label(print)
+        ('str.join', 'print')
+    """
+    if issubclass(type(fn), partial):
+        fn = _function_of(fn)
+    name = _text(fn, "__qualname__") or _text(fn, "__name__") or _text(type(fn), "__qualname__")
+    return (name or "?")[:_LABEL_LENGTH]
+
+
+def callable_digest(fn: object) -> CallableDigest:
+    """Identify a callable by its name: 16 bytes, the same in every process.
+
+    It says nothing about what the callable does: two versions of a function share one digest, and so do all lambdas of
+    one scope. That is enough to keep statistics of durations, and for nothing else.
+
+    Args:
+        fn: Anything. A partial is identified by its function, an instance by its class.
+
+    Example:
+        >>> callable_digest(len) == callable_digest(len), callable_digest(len) == callable_digest(max)
+        (True, False)
+    """
+    if issubclass(type(fn), partial):
+        fn = _function_of(fn)
+    if type(fn) is FunctionType or type(fn) is BuiltinFunctionType:
+        name: tuple[Any, Any] = (fn.__module__, fn.__qualname__)
+    else:
+        name = (_text(fn, "__module__") or _text(type(fn), "__module__"), callable_label(fn))
+    try:
+        return _digests[name]
+    except KeyError:
+        if len(_digests) >= _DIGESTS_KEPT:
+            _digests.clear()
+        digest = _digests[name] = _digest_of(name)
+        return digest
+    except TypeError:  # a function's __module__ may be set to anything
+        return _digest_of(name)
+
+
+def _digest_of(name: tuple[Any, Any]) -> CallableDigest:
+    module, qualified_name = (part if isinstance(part, str) else "" for part in name)
+    from hashlib import blake2b  # 6 ms, and a worker needs no digests
+
+    # The prefix keeps digests by name apart from digests of another kind.
+    content = f"by-name\0{module}\0{qualified_name}".encode(errors="surrogatepass")
+    return CallableDigest(blake2b(content, digest_size=_DIGEST_BYTES).digest())
+
+
+def _function_of(fn: object) -> object:
+    """The function of a partial. Not by `isinstance`, which asks the object for its `__class__`."""
+    for _ in range(_PARTIAL_DEPTH):
+        if not issubclass(type(fn), partial):
+            break
+        fn = cast("partial[Any]", fn).func
+    return fn
+
+
+def _text(owner: object, attribute: str) -> str:
+    """A string attribute, or nothing."""
+    try:
+        found = getattr(owner, attribute, "")
+    except Exception:  # noqa: BLE001 - the callable may be any object, and a label must not fail its task
+        return ""
+    return found if type(found) is str else ""

@@ -1,0 +1,101 @@
+"""Classes by value: each keeps its identity in every process, and only its owner ever changes it.
+
+A class belongs to the process that defined it. Another process makes its copy once, under the identifier that
+cloudpickle's tracker gives it, and finds that copy again for every later payload; a result brings the owner's own
+class back to it. Loading cloudpickle's form again would set every attribute again, which undoes what the owner has
+changed since. Here state is applied by three rules:
+
+- to a class of this process: never;
+- to a copy, from its owner: each time, so that what the owner changes in place is what the next task sees;
+- to a copy, from another process that has a copy: only when it is new.
+
+A class that is defined again is another class object and has another identifier.
+
+Never here: the decision between by reference and by value (see `imports`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from enum import Enum
+from types import new_class, resolve_bases
+from typing import Any
+
+from slipstream.serde import borrowed
+from slipstream.serde.imports import is_by_reference
+
+#: Copies of other processes' classes. Whatever is tracked and not here is this process's own.
+_copies: weakref.WeakSet[type] = weakref.WeakSet()
+#: Copies whose state has not been applied yet: a load that failed half way leaves one here, and the next mends it.
+_unfinished: weakref.WeakSet[type] = weakref.WeakSet()
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, and not part of a C extension
+_SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented))
+
+
+def reduce_class(cls: type) -> Any:
+    """Reduce a class for `pickle.Pickler.reducer_override`: `NotImplemented` means by reference.
+
+    Args:
+        cls: Any class.
+    """
+    if is_by_reference(cls):
+        return NotImplemented
+    if cls in _SINGLETON_TYPES or cls in borrowed.BUILTIN_TYPE_NAMES:
+        return borrowed.class_reduce(cls)
+    if not cls.__flags__ & _HEAP_TYPE:
+        return NotImplemented  # plain pickle says that it cannot be found
+    if Enum in cls.__mro__:
+        maker, (*arguments, _, extra), state, *_ = borrowed.dynamic_class_reduce(cls)
+        arguments = (*arguments, None, extra)  # the maker is not to track what it makes: load_class does
+    else:
+        maker, arguments, state = make_class, _making_of(cls), borrowed.class_getstate(cls)
+    return (
+        load_class,
+        (borrowed.tracker_id(cls), maker, arguments),
+        (cls not in _copies, state),
+        None,
+        None,
+        set_class_state,
+    )
+
+
+def _making_of(cls: type) -> tuple[Any, ...]:
+    """What must be known when the class is made, and cannot be set afterwards."""
+    own = vars(cls)
+    namespace = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    if isinstance(own.get("__dict__"), property):
+        namespace["__dict__"] = own["__dict__"]
+    bases = own.get("__orig_bases__", cls.__bases__)  # those of a generic class, with their parameters
+    if "__slots__" in own and resolve_bases(bases) == cls.__bases__:  # not so of a NamedTuple: it makes its own
+        namespace["__slots__"] = own["__slots__"]
+    return type(cls), cls.__name__, bases, namespace
+
+
+def make_class(metaclass: type, name: str, bases: tuple[Any, ...], namespace: dict[str, Any]) -> type:
+    """Make a class without attributes; named in payloads."""
+    return new_class(name, bases, {"metaclass": metaclass}, lambda body: body.update(namespace))
+
+
+def load_class(tracker: str, maker: Callable[..., type], arguments: tuple[Any, ...]) -> type:
+    """Find the class that this process has under the identifier, or make an empty one to fill.
+
+    Looking before making keeps a base's `__init_subclass__` from seeing a class that is thrown away. Of two threads
+    that make one at the same time, the first to be tracked wins; it is marked as unfinished before it can be found.
+    """
+    known = borrowed.TRACKED.get(tracker)
+    if known is not None:
+        return known
+    made = maker(*arguments)
+    _copies.add(made)
+    _unfinished.add(made)
+    return borrowed.lookup_or_track(tracker, made)
+
+
+def set_class_state(cls: type, payload: tuple[bool, Any]) -> None:
+    """Apply the state to a copy, by the rules above."""
+    from_owner, state = payload
+    if cls in _copies and (from_owner or cls in _unfinished):
+        borrowed.class_setstate(cls, state)
+        _unfinished.discard(cls)

@@ -1,0 +1,187 @@
+"""Calls and values as bytes: what the engine, the workers and the client call.
+
+A payload says by its first byte how it is to be loaded: below 0x80 it is marshal (builtin scalars only, cheap, and
+loading it runs nobody's code), 0x80 is pickle protocol 5. What it holds is the value; or of a call (module, name, args,
+kwargs) for a function at the top level of an importable module, and (callable, args, kwargs) for any other callable.
+
+Here only what every worker needs at its start is imported; the pickler and the errors come when they are needed.
+
+Never here: the decision between by reference and by value (see `imports`, `pickler`), frames, exceptions of tasks.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+import sys
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+from slipstream.serde.imports import reference_of
+
+#: A payload is one binary field of a message, whose length has 32 bits.
+PAYLOAD_LIMIT = 2**32 - 1
+#: A longer string goes as a pickle, so that the thread that reads the sockets need not copy it.
+SCALAR_LENGTH_LIMIT = 1024
+
+_PICKLED = 0x80  # the first byte of every pickle since protocol 2; marshal's type codes are ASCII
+_MARSHAL_VERSION = 2  # later ones write references, whose bit would set the first byte to 0x80 and more
+_FIXED = frozenset((type(None), bool, int, float))
+_SIZED = frozenset((str, bytes))
+_SCALARS = _FIXED | _SIZED
+
+#: The pickler's `dumps`, once it has been needed.
+_dumps: Callable[[object], bytes] | None = None
+
+
+def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Encode a call as it is at this moment.
+
+    Args:
+        fn: Any callable.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+
+    Raises:
+        PayloadError: Something in the call cannot be pickled, or the payload is too large. The message names the task
+            and the culprit.
+
+    Example:
+        >>> decode_call(encode_call(max, (1, 2), {"key": abs}))
+        (<built-in function max>, (1, 2), {'key': <built-in function abs>})
+    """
+    reference = reference_of(fn) if type(fn) is FunctionType or type(fn) is BuiltinFunctionType else None
+    try:
+        if reference is None:
+            payload = pickle_value((fn, args, kwargs))
+        elif _SCALARS.issuperset(map(type, args)) and (not kwargs or _SCALARS.issuperset(map(type, kwargs.values()))):
+            payload = _dump_scalars((*reference, args, kwargs))
+        else:
+            payload = pickle_value((*reference, args, kwargs))
+    except Exception as error:  # the user's own reducers may raise anything
+        from slipstream.serde.blame import call_error
+
+        raise call_error(fn, args, kwargs, error) from error
+    if len(payload) > PAYLOAD_LIMIT:
+        from slipstream.serde.blame import call_size_error
+
+        raise call_size_error(fn, len(payload), PAYLOAD_LIMIT)
+    return payload
+
+
+def decode_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Load a call: the callable, its positional and its keyword arguments.
+
+    Args:
+        payload: What `encode_call` returned, in any process.
+
+    Raises:
+        PayloadError: It cannot be loaded here; what was raised is the cause.
+
+    Example:
+        >>> fn, args, kwargs = decode_call(encode_call(pow, (2, 5), {}))
+        >>> fn(*args, **kwargs)
+        32
+    """
+    try:
+        call = marshal.loads(payload) if payload[0] < _PICKLED else pickle.loads(payload)
+        if len(call) == 3:
+            return call
+        module, name, args, kwargs = call
+        if module not in sys.modules:
+            __import__(module)
+        return getattr(sys.modules[module], name), args, kwargs
+    except Exception as error:  # loading runs the user's own constructors
+        from slipstream.serde.blame import load_error
+
+        raise load_error("the call", error) from error
+
+
+def encode_value(value: object) -> bytes:
+    """Encode a value, such as the result of a task.
+
+    Args:
+        value: Anything.
+
+    Raises:
+        PayloadError: It cannot be pickled, or is too large. The message names the type at fault.
+
+    Example:
+        >>> decode_value(encode_value([1, "two", 3.0]))
+        [1, 'two', 3.0]
+    """
+    kind = type(value)
+    if kind in _FIXED or (kind in _SIZED and len(value) <= SCALAR_LENGTH_LIMIT):  # pyright: ignore[reportArgumentType]
+        return marshal.dumps(value, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
+    try:
+        payload = pickle_value(value)
+    except Exception as error:  # the user's own reducers may raise anything
+        from slipstream.serde.blame import value_error
+
+        raise value_error(value, error) from error
+    if len(payload) > PAYLOAD_LIMIT:
+        from slipstream.serde.blame import value_size_error
+
+        raise value_size_error(value, len(payload), PAYLOAD_LIMIT)
+    return payload
+
+
+def decode_value(payload: bytes) -> Any:
+    """Load a value.
+
+    Args:
+        payload: What `encode_value` returned, in any process.
+
+    Raises:
+        PayloadError: It cannot be loaded here; what was raised is the cause.
+
+    Example:
+        >>> decode_value(encode_value({"a": (1, None)}))
+        {'a': (1, None)}
+    """
+    try:
+        return marshal.loads(payload) if payload[0] < _PICKLED else pickle.loads(payload)
+    except Exception as error:  # loading runs the user's own constructors
+        from slipstream.serde.blame import load_error
+
+        raise load_error("the value", error) from error
+
+
+def is_scalar(payload: bytes) -> bool:
+    """Whether an encoded value is a builtin scalar, which any thread can decode in no time and without side effects.
+
+    Args:
+        payload: What `encode_value` returned.
+
+    Example:
+        >>> is_scalar(encode_value(5)), is_scalar(encode_value([5]))
+        (True, False)
+    """
+    return payload[0] < _PICKLED
+
+
+def _dump_scalars(call: tuple[object, ...]) -> bytes:
+    try:
+        return marshal.dumps(call, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
+    except ValueError:  # a string of 2 GiB or more, or a name that is an instance of a subclass of str
+        return pickle_value(call)
+
+
+def pickle_value(value: object) -> bytes:
+    """Pickle any value, even a scalar, with no limit to its size.
+
+    Args:
+        value: Anything.
+
+    Raises:
+        Exception: Whatever the value's own reducers raise, and pickle's `PicklingError` or `TypeError`.
+
+    Example:
+        >>> pickle.loads(pickle_value(lambda: 3))()
+        3
+    """
+    global _dumps
+    if _dumps is None:
+        from slipstream.serde.pickler import dumps as _dumps
+    return _dumps(value)
