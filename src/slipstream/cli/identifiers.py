@@ -1,0 +1,1 @@
+../../../examples/identifiers.py
