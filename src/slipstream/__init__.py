@@ -1,10 +1,12 @@
 """Slipstream: a task engine for Python. Public names only, resolved on first use.
 
-A worker imports this package and needs none of the names, so nothing is imported here. Types are in the modules named in
-`_HOME`.
+A worker imports this package and needs none of the names, so nothing is imported here. Types are in the modules named
+in `_HOME`.
 """
 
 from typing import TYPE_CHECKING, Any
+
+from slipstream.protocol.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from slipstream.errors import (
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from slipstream.executor import Executor, Stats
     from slipstream.future import Future
 
-__version__ = "0.1.0.dev0"
-
 __all__ = [
     "DependencyError",
     "Executor",
@@ -30,6 +30,7 @@ __all__ = [
     "SlipstreamError",
     "Stats",
     "WorkerLost",
+    "__version__",
 ]
 
 _HOME = {

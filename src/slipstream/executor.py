@@ -13,15 +13,16 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
 
+from slipstream.client import FutureClient
 from slipstream.errors import PayloadError
-from slipstream.future import Future, FutureTable, failed
+from slipstream.future import Future
 from slipstream.mapping import Feed
 from slipstream.pools.local import LocalPool
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Submit
 from slipstream.runtime import signals
 from slipstream.runtime.engine import Engine
-from slipstream.serde.callables import callable_digest, callable_label
+from slipstream.serde.callables import callable_label, identify
 from slipstream.serde.values import encode_call
 
 P = ParamSpec("P")
@@ -58,16 +59,14 @@ class Stats(Struct, frozen=True):
 class Executor(StandardExecutor):
     """Runs calls as tasks on warm worker processes of this machine.
 
-    Workers are started with the first task, are fresh interpreters (no fork, no `__main__` guard needed), and stay until
-    `shutdown`, the end of the `with` block, or the end of the program.
+    Workers are started with the first task, are fresh interpreters (no fork, no `__main__` guard needed), and stay
+    until `shutdown`, the end of the `with` block, or the end of the program.
 
     Args:
-        where: None, which is this machine.
-        max_workers: number of worker processes; default is the variable SLIPSTREAM_WORKERS, else the number of CPUs that
-            this process may use.
-        initializer: called in each worker before its first task. If it raises, the executor is broken and every future
-            ends with `WorkerLost`.
-        initargs: its arguments.
+        where: None, which is this machine. max_workers: number of worker processes; default is the variable
+        SLIPSTREAM_WORKERS, else the number of CPUs that this process may use. initializer: called in each worker
+        before its first task. If it raises, the executor is broken and every future ends with `WorkerLost`. initargs:
+        its arguments.
 
     Raises:
         ValueError: If max_workers is not positive, or `where` is anything but None.
@@ -96,9 +95,9 @@ class Executor(StandardExecutor):
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {initializer!r}")
         setup = b"" if initializer is None else encode_call(initializer, tuple(initargs), {})
-        self._table = FutureTable()
-        self._engine = Engine(lambda: LocalPool(setup), self._workers, self._table)
-        self._table.attach(self._engine)
+        self._client = FutureClient()
+        self._engine = Engine(lambda: LocalPool(setup), self._workers, self._client)
+        self._client.attach(self._engine)
         self._task_ids = itertools.count(1)
         self._encode_ns = 0
         #: Maps that nobody has begun to iterate over, and those that somebody has.
@@ -116,8 +115,8 @@ class Executor(StandardExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn(*args, **kwargs)` as a task. All keywords belong to the task.
 
-        The arguments are encoded now: what happens to them later does not matter. If something cannot be sent, the future
-        fails with `PayloadError`.
+        The arguments are encoded now: what happens to them later does not matter. If something cannot be sent, the
+        future fails with `PayloadError`.
 
         Raises:
             RuntimeError: After `shutdown`, or in a process that was forked from the one that made the executor.
@@ -126,11 +125,13 @@ class Executor(StandardExecutor):
         """
         if not callable(fn):
             raise TypeError(f"only a callable can be submitted, not {fn!r}")
-        self._engine.refuse_if_over()
+        began = time.perf_counter_ns()
         try:
-            payload = self._encode(fn, args, kwargs)
+            payload = encode_call(fn, args, kwargs)
         except PayloadError as error:
-            return failed(callable_label(fn), error)
+            self._engine.refuse_if_over()
+            return Future.of_failed(callable_label(fn), error)
+        self._encode_ns += time.perf_counter_ns() - began
         return self._submit(fn, payload, 0)
 
     def map(  # pyright: ignore[reportIncompatibleMethodOverride]  # the standard default chunksize is 1
@@ -143,8 +144,8 @@ class Executor(StandardExecutor):
     ) -> Iterator[T]:
         """Call `fn` with one item of each iterable; results in the order of the input.
 
-        Input is drawn as results are taken, so it may be endless. What has a length is run to its end even if nobody takes
-        the results: at `shutdown(wait=True)`, or when the `with` block ends.
+        Input is drawn as results are taken, so it may be endless. What has a length is run to its end even if nobody
+        takes the results: at `shutdown(wait=True)`, or when the `with` block ends.
 
         Args:
             fn: the callable.
@@ -154,10 +155,9 @@ class Executor(StandardExecutor):
             buffersize: how many items may be drawn and not yet taken; None for 4 chunks a worker.
 
         Raises:
-            TimeoutError: From the iterator, if a result does not come in time; the items not yet assigned are cancelled.
-            Exception: From the iterator, whatever the call for an item raised; the same holds.
-            RuntimeError: As `submit`.
-            ValueError: If chunksize or buffersize is not positive.
+            TimeoutError: From the iterator, if a result does not come in time; the items not yet assigned are
+            cancelled. Exception: From the iterator, whatever the call for an item raised; the same holds.
+            RuntimeError: As `submit`. ValueError: If chunksize or buffersize is not positive.
 
         Example:
             >>> from itertools import count
@@ -214,23 +214,17 @@ class Executor(StandardExecutor):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _encode(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        began = time.perf_counter_ns()
-        payload = encode_call(fn, args, kwargs)
-        self._encode_ns += time.perf_counter_ns() - began
-        return payload
-
     def _submit(self, fn: Callable[..., Any], payload: bytes, items: int) -> Future[Any]:
-        table = self._table
-        task = TaskId(next(self._task_ids))
-        future: Future[Any] = Future(table, task, callable_label(fn))
-        message = Submit(task, callable_digest(fn), payload, items)
+        client, task = self._client, TaskId(next(self._task_ids))
+        digest, label = identify(fn)
+        future: Future[Any] = Future(client, task, label)
+        message = Submit(task, digest, payload, items)
         shielded = signals.enter()
         try:
-            table.add(future)
+            client.futures[task] = future
             self._engine.submit(message)
         except BaseException:
-            table.discard(future)
+            client.futures.pop(task, None)
             raise
         finally:
             if shielded:
@@ -238,7 +232,10 @@ class Executor(StandardExecutor):
         return future
 
     def _submit_chunk(self, fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Future[list[Any]]:
-        return self._submit(fn, self._encode(fn, (items, spread), {}), len(items))
+        began = time.perf_counter_ns()
+        payload = encode_call(fn, (items, spread), {})
+        self._encode_ns += time.perf_counter_ns() - began
+        return self._submit(fn, payload, len(items))
 
     def _iterate(self, feed: Feed, results: Generator[Any, None, None]) -> Generator[Any, None, None]:
         self._waiting_feeds.discard(feed)

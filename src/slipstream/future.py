@@ -1,57 +1,60 @@
 """Futures: what the engine tells about a task, as a `concurrent.futures.Future`.
 
-A future is light. The standard one makes a Condition, a list and a deque at once (1,600 bytes, 2.2 µs); here the Condition
-is made when someone first asks for it, which `wait` and `as_completed` do and `result()` does not.
+A future is light. The standard one makes a Condition, a list and a deque at once (1,600 bytes, 2.2 µs); here the
+Condition is made when someone first asks for it, which `wait` and `as_completed` do and `result()` does not.
 
 Who may write what, and under which lock:
 
-- `_lock`, one for all futures, guards the change of a state, the making of a Condition, and the list of sleepers. A batch
-  of results is written under it once. It is re-entrant, since the collector may run a finalizer that comes back here.
+- `_lock`, one for all futures, guards the change of a state, the making of a Condition, and the list of sleepers. A
+  batch of results is written under it once. It is re-entrant, since the collector may run a finalizer that comes back
+  here.
 - A future that has a Condition changes its state under that one too, as the standard functions expect.
 - What is not a builtin scalar is decoded by the thread that first asks for it, once.
 
-Never here: tasks, workers, frames.
+Never here: tasks, workers, frames. What the engine tells about tasks comes to futures through `client`.
 """
 
 import os
 import threading
-from _thread import LockType, allocate_lock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from slipstream.errors import DependencyError, WorkerLost
 from slipstream.protocol.ids import TaskId
-from slipstream.protocol.messages import (
-    InputFailed,
-    Notice,
-    TaskCancelled,
-    TaskFailed,
-    TaskLost,
-    TaskRunning,
-    TaskSucceeded,
-)
 from slipstream.runtime import signals
-from slipstream.runtime.engine import Engine
+from slipstream.runtime.reactor import Sleeper
 from slipstream.serde.exceptions import decode_exception
-from slipstream.serde.values import decode_value, is_scalar
+from slipstream.serde.values import decode_value
 
 T = TypeVar("T")
 
 _ENDED: Final = frozenset({CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED})
-#: How many results are written under the lock at a time: about 50 µs.
-_BATCH = 256
-
 _lock = threading.RLock()
+
+
+class Owner(Protocol):
+    """What a future asks of the client that it belongs to."""
+
+    def cancel(self, future: "Future[Any]") -> bool:
+        """Cancel its task, if that is not assigned; whether it is cancelled then."""
+        ...
+
+    def wait_for(self, sleeper: Sleeper, timeout: float | None) -> None:
+        """Wait until a sleeper is woken, or the time is over."""
+        ...
+
+    def in_reader(self) -> bool:
+        """Whether the calling thread is the one that finishes its futures."""
+        ...
 
 
 class Future(StandardFuture[T], Generic[T]):
     """The result of a task, now or later. Made by `Executor.submit`.
 
-    It is a `concurrent.futures.Future` in all respects: the standard `wait` and `as_completed` take it, callbacks run in
-    the engine's thread, `cancel()` succeeds until the task has been assigned to a worker.
+    It is a `concurrent.futures.Future` in all respects: the standard `wait` and `as_completed` take it, callbacks run
+    in the engine's thread, `cancel()` succeeds until the task has been assigned to a worker.
 
     Example:
         >>> from slipstream import Executor
@@ -68,11 +71,11 @@ class Future(StandardFuture[T], Generic[T]):
         "_failed",
         "_label",
         "_own_condition",
+        "_owner",
         "_payload",
         "_result",
         "_sleepers",
         "_state",
-        "_table",
         "_task",
         "_waiters",
         "duration_ns",
@@ -83,9 +86,9 @@ class Future(StandardFuture[T], Generic[T]):
     duration_ns: int
     failures: tuple[tuple[int, bytes], ...]
 
-    def __init__(self, table: "FutureTable | None" = None, task: TaskId = TaskId(0), label: str = "") -> None:  # noqa: B008
+    def __init__(self, owner: Owner | None = None, task: TaskId = TaskId(0), label: str = "") -> None:  # noqa: B008
         # The standard constructor is not called: what it makes at once is made when needed.
-        self._table = table
+        self._owner = owner
         self._task = task
         self._label = label
         self._state = PENDING
@@ -95,34 +98,34 @@ class Future(StandardFuture[T], Generic[T]):
         self._payload: bytes | None = None
         self._failed = False
         self._decoding = False
-        self._sleepers: list[LockType] | None = None
+        self._sleepers: list[Sleeper] | None = None
         self._own_condition: threading.Condition | None = None
         self._done_callbacks: list[Callable[[StandardFuture[T]], object]] = _NO_CALLBACKS
+
+    @classmethod
+    def of_failed(cls, label: str, error: Exception) -> "Future[Any]":
+        """The future of a task that was not submitted, since this went wrong."""
+        future: Future[Any] = cls(None, TaskId(0), label)
+        future._fail(error)
+        future._end(FINISHED)
+        return future
 
     def __repr__(self) -> str:
         return f"<Future of task {self._task} {self._label!r}: {self._state.lower()}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"{self!r} cannot be pickled: pass its result, or do not refer to it from what a task takes along")
+        raise TypeError(
+            f"{self!r} cannot be pickled: pass its result, or do not refer to it from what a task takes along"
+        )
 
     # --- the standard interface ---------------------------------------------------------------------------------------
 
-    @property
-    def _condition(self) -> threading.Condition:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the standard functions wait on."""
-        condition = self._own_condition
-        if condition is None:
-            shielded = signals.enter()
-            try:
-                with _lock:
-                    condition = self._own_condition
-                    if condition is None:
-                        self._waiters: list[Any] = []
-                        condition = self._own_condition = threading.Condition()
-            finally:
-                if shielded:
-                    signals.leave()
-        return condition
+    if not TYPE_CHECKING:  # a property, where type checkers of users expect the attribute of the standard future
+
+        @property
+        def _condition(self) -> threading.Condition:
+            """What the standard functions wait on."""
+            return self._own_condition or self._make_condition()
 
     def cancel(self) -> bool:
         """Cancel the task, unless it has been assigned to a worker.
@@ -130,10 +133,10 @@ class Future(StandardFuture[T], Generic[T]):
         Returns:
             Whether the task is cancelled.
         """
-        if self._table is None:
+        if self._owner is None:
             return super().cancel()
         if self._state not in _ENDED:
-            return self._table.cancel(self)
+            return self._owner.cancel(self)
         return self.cancelled()
 
     def cancelled(self) -> bool:
@@ -174,7 +177,7 @@ class Future(StandardFuture[T], Generic[T]):
             try:
                 raise self._exception
             finally:
-                self = None  # noqa: PLW0642  # else the traceback refers to this frame, and the frame to the future
+                self = None  # else the traceback refers to this frame, and the frame to the future
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -216,10 +219,22 @@ class Future(StandardFuture[T], Generic[T]):
     # --- waiting and decoding -----------------------------------------------------------------------------------------
 
     def _wait(self, timeout: float | None) -> None:
-        if self._table is not None and self._table.in_reader():
+        if self._owner is not None and self._owner.in_reader():
             raise RuntimeError(f"{self!r}: a callback cannot wait for it, since the same thread has to finish it")
         if not self._sleep(lambda: self._state not in _ENDED, timeout):
             raise TimeoutError(f"{self!r} did not end within {timeout} s")
+
+    def _make_condition(self) -> threading.Condition:
+        shielded = signals.enter()
+        try:
+            with _lock:
+                if self._own_condition is None:
+                    self._waiters: list[Any] = []
+                    self._own_condition = threading.Condition()
+                return self._own_condition
+        finally:
+            if shielded:
+                signals.leave()
 
     def _sleep(self, needed: Callable[[], bool], timeout: float | None) -> bool:
         """Sleep until the next change, if it is still needed under the lock; false if none came in time."""
@@ -228,15 +243,16 @@ class Future(StandardFuture[T], Generic[T]):
             with _lock:
                 if not needed():
                     return True
-                sleeper = allocate_lock()
-                sleeper.acquire()
+                sleeper = Sleeper()
                 self._sleepers = [*(self._sleepers or ()), sleeper]
-            timeout_s = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
-            if signals.wait(sleeper, timeout_s):
+            if self._owner is None:
+                signals.wait(sleeper.lock, -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX))
+            else:
+                self._owner.wait_for(sleeper, timeout)
+            if sleeper.woken:
                 return True
             with _lock:
-                if self._sleepers is not None and sleeper in self._sleepers:
-                    self._sleepers = [other for other in self._sleepers if other is not sleeper]
+                self._sleepers = [other for other in self._sleepers or () if other is not sleeper]
                 return not needed()
         finally:
             if shielded:
@@ -253,21 +269,22 @@ class Future(StandardFuture[T], Generic[T]):
         """Decode what has come, once; other threads wait for the one that does."""
         shielded = signals.enter()
         try:
-            while self._payload is not None:
+            while True:
                 with _lock:
-                    mine = self._payload is not None and not self._decoding
-                    self._decoding = self._decoding or mine
+                    payload = self._payload
+                    if payload is None:
+                        return
+                    mine = not self._decoding
+                    self._decoding = True
                 if mine:
-                    self._decode_mine()
+                    self._decode_mine(payload)
                 else:
                     self._sleep(lambda: self._decoding, None)
         finally:
             if shielded:
                 signals.leave()
 
-    def _decode_mine(self) -> None:
-        payload = self._payload
-        assert payload is not None
+    def _decode_mine(self, payload: bytes) -> None:
         try:
             if self._failed:
                 self._exception = decode_exception(payload)
@@ -282,7 +299,12 @@ class Future(StandardFuture[T], Generic[T]):
                 self._decoding = False
                 self._wake()
 
-    # --- what the table tells -----------------------------------------------------------------------------------------
+    # --- what the client tells ----------------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> None:
+        """Note the error with which the future will end."""
+        self._exception = error
+        self._failed = True
 
     def _end(self, state: str) -> None:
         """Change to a final state and wake whoever waits, but for the callbacks."""
@@ -324,160 +346,9 @@ class Future(StandardFuture[T], Generic[T]):
 _NO_CALLBACKS: list[Callable[[StandardFuture[Any]], object]] = []
 
 
-class FutureTable:
-    """The client of this process: its futures that have not ended, by task.
-
-    Args:
-        engine: set by `attach`, since the two refer to each other.
-    """
-
-    def __init__(self) -> None:
-        self._futures: dict[TaskId, Future[Any]] = {}
-        self._engine: Engine | None = None
-
-    def attach(self, engine: Engine) -> None:
-        """Tell which engine these futures are of."""
-        self._engine = engine
-
-    def add(self, future: Future[Any]) -> None:
-        """Expect news of a task. To be called before it is submitted."""
-        self._futures[future._task] = future
-
-    def discard(self, future: Future[Any]) -> None:
-        """The task was not submitted after all."""
-        self._futures.pop(future._task, None)
-
-    def in_reader(self) -> bool:
-        """Whether the calling thread is the one that finishes these futures."""
-        return self._engine is not None and self._engine.in_reader()
-
-    def cancel(self, future: Future[Any]) -> bool:
-        """Cancel the task of a future, if it is not assigned; whether it is cancelled then."""
-        assert self._engine is not None
-        shielded = signals.enter()
-        try:
-            self._engine.cancel((future._task,))
-            if future._task in self._futures:
-                return False
-            if not future.done():  # another thread is just writing its end
-                future._sleep(lambda: not future.done(), None)
-            return future.cancelled()
-        finally:
-            if shielded:
-                signals.leave()
-
-    # --- the Client protocol ------------------------------------------------------------------------------------------
-
-    def deliver(self, notices: Sequence[Notice]) -> None:
-        """Take notices of the scheduler, in order."""
-        for start in range(0, len(notices), _BATCH):
-            self._deliver(notices[start : start + _BATCH])
-
-    def pending(self) -> list[TaskId]:
-        """Tasks that have not ended."""
-        return list(self._futures)
-
-    def fail_all(self, error: Exception) -> None:
-        """End every pending future with this error."""
-        ended: list[tuple[Future[Any], str]] = []
-        for task in self.pending():
-            future = self._futures.pop(task, None)
-            if future is not None:
-                fail(future, error)
-                ended.append((future, FINISHED))
-        _finish(ended)
-
-    def abandon(self, error: Exception) -> None:
-        """In a forked child: end every pending future, without locks that a thread of the parent may have held."""
-        for future in self._futures.values():
-            fail(future, error)
-            future._own_condition = None
-            future._sleepers = None
-            future._state = FINISHED
-        self._futures = {}
-
-    def _deliver(self, notices: Sequence[Notice]) -> None:
-        futures = self._futures
-        slow: list[tuple[Future[Any], str]] = []
-        with _lock:
-            for notice in notices:
-                if type(notice) is TaskRunning:
-                    _mark_running(futures.get(notice.task))
-                    continue
-                future = futures.pop(notice.task, None)
-                if future is None:
-                    continue
-                if type(notice) is TaskSucceeded:
-                    payload = notice.payload
-                    if is_scalar(payload):
-                        future._result = decode_value(payload)
-                    else:
-                        future._payload = payload
-                    future.duration_ns = notice.duration_ns
-                    future.failures = notice.failures
-                    if future._own_condition is None and future._done_callbacks is _NO_CALLBACKS:
-                        future._state = FINISHED
-                        if future._sleepers:
-                            future._wake()
-                        continue
-                slow.append((future, _explain(future, notice)))
-        _finish(slow)
-
-
-def _mark_running(future: Future[Any] | None) -> None:
-    if future is not None and future._state == PENDING:
-        future._state = RUNNING
-
-
-def _explain(future: Future[Any], notice: Notice) -> str:
-    """Note how a task ended; the future's final state."""
-    if isinstance(notice, TaskCancelled):
-        return CANCELLED_AND_NOTIFIED
-    if isinstance(notice, TaskFailed):
-        future._payload = notice.payload
-        future._failed = True
-    elif isinstance(notice, TaskLost):
-        fail(future, _worker_lost(future, notice))
-    elif isinstance(notice, InputFailed):
-        fail(future, DependencyError(f"task {future._label!r} did not run: task {notice.root}, its input, failed"))
-    return FINISHED
-
-
-def fail(future: Future[Any], error: Exception) -> None:
-    """Note the error with which a future will end."""
-    future._exception = error
-    future._failed = True
-
-
-def _worker_lost(future: Future[Any], lost: TaskLost) -> WorkerLost:
-    output = lost.last_output.decode("utf-8", "backslashreplace").strip()
-    text = f"task {future._label!r} (attempt {lost.attempt}) was running when its worker was lost: {lost.reason}"
-    if output:
-        text += f". The worker's last output:\n{output}"
-    return WorkerLost(
-        text,
-        reason=lost.reason,
-        signal=lost.signal,
-        exit_status=lost.exit_status,
-        last_output=output,
-        item=lost.item,
-    )
-
-
-def _finish(ended: list[tuple[Future[Any], str]]) -> None:
-    """Give futures their final state, all of them, and only then call back: a callback may ask for another of them."""
-    for future, state in ended:
-        future._end(state)
-    for future, _ in ended:
-        future._invoke_callbacks()
-
-
-def failed(label: str, error: Exception) -> Future[Any]:
-    """A future of a task that was never submitted, since this went wrong."""
-    future: Future[Any] = Future(None, TaskId(0), label)
-    fail(future, error)
-    future._end(FINISHED)
-    return future
+def lock() -> "threading.RLock":
+    """The lock of all futures."""
+    return _lock
 
 
 def _after_fork_in_child() -> None:

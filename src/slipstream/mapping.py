@@ -1,8 +1,8 @@
 """`Executor.map`: items in, results out in order, through tasks of many items each.
 
-A chunk is one task with n items. Its size follows what the workers measure, so that a chunk takes a few milliseconds: small
-enough to spread, large enough that the cost of a task is shared. Input is drawn only as results are taken: the window is
-4 chunks a worker, or `buffersize` items.
+A chunk is one task with n items. Its size follows what the workers measure, so that a chunk takes a few milliseconds:
+small enough to spread, large enough that the cost of a task is shared. Input is drawn only as results are taken: the
+window is 4 chunks a worker, or `buffersize` items.
 
 Never here: how a chunk is run (worker.runner), or any state of tasks.
 """
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from slipstream.errors import PayloadError, WorkerLost
-from slipstream.future import Future, failed
+from slipstream.future import Future
 from slipstream.serde.callables import callable_label
 from slipstream.serde.exceptions import decode_exception
 
@@ -27,12 +27,19 @@ WINDOW_CHUNKS_PER_WORKER = 4
 class SubmitChunk(Protocol):
     """Submits one chunk; raises PayloadError if it cannot be encoded."""
 
-    def __call__(self, fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Future[list[Any]]: ...
+    def __call__(self, fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Future[list[Any]]:
+        """Each item is the one argument, or if `spread` the tuple of arguments."""
+        ...
 
 
 class _Chunk(NamedTuple):
     items: list[Any]
     future: Future[list[Any]]
+
+
+def _common_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
+    lengths = [len(iterable) for iterable in iterables if isinstance(iterable, Sized)]
+    return min(lengths, default=0) if len(lengths) == len(iterables) else None
 
 
 class Feed:
@@ -65,7 +72,7 @@ class Feed:
         self._chunksize = chunksize
         self._buffersize = buffersize
         #: Items left, where every iterable has a length.
-        self._left = min((len(i) for i in iterables), default=0) if all(isinstance(i, Sized) for i in iterables) else None
+        self._left = _common_length(iterables)
         self._chunks: deque[_Chunk] = deque()
         #: Items drawn whose results have not all been taken.
         self._outstanding = 0
@@ -143,11 +150,14 @@ class Feed:
                 return values, future.failures
 
     def _run_singly(self, error: WorkerLost | PayloadError) -> None:
-        """The first chunk failed as a whole: run its items one by one, but for the one that a lost worker was running."""
+        """The first chunk failed as a whole: run its items singly, but for the one that a lost worker was running."""
         chunk = self._chunks.popleft()
         culprit = error.item if isinstance(error, WorkerLost) else None
         singles = [
-            _Chunk([item], failed(callable_label(self._fn), error) if index == culprit else self._submit_one(item))
+            _Chunk(
+                [item],
+                Future.of_failed(callable_label(self._fn), error) if index == culprit else self._submit_one(item),
+            )
             for index, item in enumerate(chunk.items)
         ]
         self._chunks.extendleft(reversed(singles))
@@ -156,7 +166,7 @@ class Feed:
         try:
             return self._submit(self._fn, [item], spread=self._spread)
         except PayloadError as error:
-            return failed(callable_label(self._fn), error)
+            return Future.of_failed(callable_label(self._fn), error)
 
     def _draw(self, size: int) -> None:
         items = list(islice(self._source, size))

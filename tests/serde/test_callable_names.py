@@ -119,10 +119,10 @@ def test_different_names_have_different_digests(one, two):
 
 
 def test_digests_kept_are_bounded(monkeypatch):
-    monkeypatch.setattr(callables, "_digests", {})
-    monkeypatch.setattr(callables, "_DIGESTS_KEPT", 10)
+    monkeypatch.setattr(callables, "_identified", {})
+    monkeypatch.setattr(callables, "_IDENTIFIED_KEPT", 10)
     for i in range(100):
         plain.__qualname__ = f"plain_{i}"
         callable_digest(plain)
     plain.__qualname__ = "plain"
-    assert 0 < len(callables._digests) <= 10
+    assert 0 < len(callables._identified) <= 10

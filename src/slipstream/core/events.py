@@ -32,6 +32,12 @@ class ClientLeft(Struct, frozen=True):
     client: ClientId
 
 
+class ClientWaits(Struct, frozen=True):
+    """A client begins to wait for a result: nothing is to be held back for the sake of fuller frames."""
+
+    client: ClientId
+
+
 class WorkerJoined(Struct, frozen=True):
     """A worker takes tasks from now on."""
 
@@ -58,4 +64,4 @@ class WorkerLeft(Struct, frozen=True):
     end: WorkerEnd
 
 
-Event: TypeAlias = FromClient | FromWorker | ClientLeft | WorkerJoined | WorkerLeft
+Event: TypeAlias = FromClient | FromWorker | ClientLeft | ClientWaits | WorkerJoined | WorkerLeft

@@ -18,6 +18,7 @@ def check_invariants(scheduler: Scheduler) -> None:
     """
     for identity, task in scheduler.tasks.items():
         _require(identity == task.task, f"task {task.task} is filed under {identity}")
+    for task in scheduler.tasks.values():
         _check_task(scheduler, task)
     for worker in scheduler.placement.workers.values():
         _check_worker(scheduler, worker)
@@ -40,6 +41,7 @@ def _check_task(scheduler: Scheduler, task: Task) -> None:
     else:
         _require(task.worker == NOWHERE and not task.retracting, "at a worker in the wrong state", task)
     if task.state in LIVE:
+        _require(all(dependency in tasks for dependency in task.dependencies), "takes what is forgotten", task)
         waits = sum(tasks[dependency].state in LIVE for dependency in task.dependencies)
         _require(task.missing == waits, f"waits for {waits} inputs", task)
         _require((task.state is State.WAITING) == (waits > 0), "waits in the wrong state", task)
@@ -76,7 +78,8 @@ def _check_counts(scheduler: Scheduler) -> None:
     queued = [task.task for task in scheduler.ready.tasks()]
     _require(len(queued) == len(ready) == len(scheduler.ready), f"{len(ready)} READY, {len(queued)} queued")
     _require(set(queued) == ready, "the queue holds other tasks than those that are READY")
-    _require(not (ready and scheduler.placement.idle), "a task is READY and a worker idle")
+    forgotten = ready and scheduler.placement.idle and scheduler.placement.deadline is None
+    _require(not forgotten, "a task is READY and a worker idle, and nothing will change that")
 
 
 def _check_buckets(placement: Placement) -> None:
@@ -86,8 +89,10 @@ def _check_buckets(placement: Placement) -> None:
     _require(len(seen) == len(set(seen)), "a worker is in two buckets")
     for worker in placement.workers.values():
         count, name = len(worker.tasks), f"worker {worker.worker}"
-        _require((worker.worker in placement.idle) == (worker.open and not count), f"{name}: idle or not")
-        _require(worker.worker not in placement.single or (worker.open and count == 1), f"{name}: not single")
-        _require(worker.worker not in placement.roomy or (worker.open and count > 1), f"{name}: not roomy")
+        takes = worker.long is None and not worker.held
+        _require((worker.worker in placement.idle) == (not count), f"{name}: idle or not")
+        _require(takes or bool(count), f"{name}: takes nothing, and has nothing that could end")
+        _require(worker.worker not in placement.single or (takes and count == 1), f"{name}: not single")
+        _require(worker.worker not in placement.roomy or (takes and count > 1), f"{name}: not roomy")
     known = set(placement.workers)
     _require(set(seen) | set(placement.loaded) | placement.asked <= known, "a bucket holds a worker that is gone")

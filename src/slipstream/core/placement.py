@@ -8,6 +8,11 @@ The rules, each with its reason:
 - Few turns that send. A turn with client events only sends to a *hungry* worker: one that has at most one task. The
   rest leaves with a worker's next report, when GATHER tasks have come since the last send, or GATHER_NS after the first
   of them. (A frame at each submit cost 20-33 µs a task in a bag of 100,000; with this rule 10-13.)
+- A stream of short tasks travels in frames worth their cost. While a client submits one task after another, faster
+  than it could wait for any, and more tasks are live than there are workers, nothing is sent before GATHER tasks or
+  WORTH_NS of work have come together: not to a hungry worker, and not with a report. GATHER_NS later, or when a
+  client begins to wait, it is. (A machine whose cores are taken ran a bag of 100,000 in 24,000 frames of four tasks,
+  at twice the time.)
 - Workers sit in buckets by how much they have, so nothing here walks over all workers or all READY tasks. (One loop
   over workers per turn took the scheduler from 3 to 14 µs a task at 100 workers.)
 - When nothing is READY and a worker idles, tasks are asked back from one that has work for a while. They stay its tasks
@@ -21,7 +26,7 @@ from itertools import islice
 
 from slipstream.core.durations import Durations
 from slipstream.core.ready import ReadyQueue
-from slipstream.core.states import State
+from slipstream.core.states import ASSIGNED
 from slipstream.core.tasks import Task, Worker
 from slipstream.protocol.ids import WorkerId
 
@@ -32,6 +37,10 @@ MAX_PREFETCH = 256
 REFILL_BELOW = MAX_PREFETCH // 2
 GATHER = 64
 GATHER_NS = 1_000_000
+#: A frame costs the client some 30 µs, and the worker as much.
+WORTH_NS = 300_000
+#: Submissions that follow each other faster than this, in the mean, are a stream.
+STREAM_GAP_NS = 200_000
 #: Less estimated work than this is done before a retraction is answered.
 RETRACT_WORTH_NS = 5_000_000
 
@@ -58,11 +67,14 @@ class Placement:
         self.touched: dict[WorkerId, Worker] = {}
         #: When READY tasks that a client turn left behind are sent at the latest, in ns.
         self.deadline: int | None = None
-        self._durations = durations
+        self._estimate = durations.estimate
         self._assign = assign
         self._retract = retract
         #: Number of READY tasks after the last pass over all buckets.
         self._left = 0
+        #: When a client submitted last, and the running mean of the gaps between, in ns.
+        self._submitted_at = 0
+        self._gap = STREAM_GAP_NS
 
     def join(self, worker: Worker) -> None:
         """A new worker takes part."""
@@ -77,47 +89,71 @@ class Placement:
             bucket.pop(identity, None)
         self.asked.discard(identity)
 
-    def place(self, ready: ReadyQueue, now: int, *, eager: bool) -> None:
+    def submitted(self, now: int) -> None:
+        """Take note of a turn in which a client submitted something."""
+        gap = min(now - self._submitted_at, 8 * STREAM_GAP_NS)
+        self._submitted_at = now
+        self._gap += (gap - self._gap) >> 3
+
+    def place(self, ready: ReadyQueue, now: int, live: int, *, eager: bool, flush: bool) -> None:
         """Assign what is to be assigned in this turn.
 
         Args:
             ready: the READY tasks.
             now: the time in ns.
+            live: how many tasks have not ended.
             eager: whether to fill every worker with room, since a worker reported; else only hungry ones are served.
+            flush: whether to hold nothing back, since a client waits.
         """
         if self.touched:
             for worker in self.touched.values():
                 self._put(worker)
             self.touched.clear()
-        if ready:
-            due = self.deadline is not None and now >= self.deadline
-            if eager or due or len(ready) - self._left >= GATHER:
+        if ready.live:
+            due = flush or (self.deadline is not None and now >= self.deadline)
+            if not due and live > len(self.workers) and self._streaming(now) and not self._worth_a_frame(ready):
+                self._set_deadline(now)
+            elif eager or due or ready.live - self._left >= GATHER:
                 self._fill(ready, (self.idle, self.single, self.roomy))
-                self._left = len(ready)
+                self._left = ready.live
                 self.deadline = None
             else:
                 self._serve_hungry(ready, now)
-        if not ready:
+        if not ready.live:
             self.deadline = None
             self._left = 0
             if self.idle and self.loaded:
                 self._balance()
 
+    def _streaming(self, now: int) -> bool:
+        return self._gap < STREAM_GAP_NS and now - self._submitted_at < STREAM_GAP_NS
+
+    def _worth_a_frame(self, ready: ReadyQueue) -> bool:
+        if ready.live >= GATHER:
+            return True
+        per_item = self._estimate(ready.first().digest)
+        return per_item is None or ready.live * per_item >= WORTH_NS
+
     def _serve_hungry(self, ready: ReadyQueue, now: int) -> None:
         if self.idle or self.single:
             self._fill(ready, (self.idle, self.single))
-        if self.deadline is None and (self.single or self.roomy):
+        self._set_deadline(now)
+
+    def _set_deadline(self, now: int) -> None:
+        if self.deadline is None and (self.idle or self.single or self.roomy):
             self.deadline = now + GATHER_NS
 
     def _fill(self, ready: ReadyQueue, buckets: tuple[dict[WorkerId, Worker], ...]) -> None:
-        candidates = sum(map(len, buckets))
+        candidates = 0
+        for bucket in buckets:
+            candidates += len(bucket)
         if not candidates:
             return
-        share = -(-len(ready) // candidates)
+        share = -(-ready.live // candidates)
         for bucket in buckets:
             # Each worker that was in the bucket at the start is served once: it goes to the end of wherever it belongs.
             for _ in range(len(bucket)):
-                if not ready:
+                if not ready.live:
                     return
                 worker = next(iter(bucket.values()))
                 given = self._give(worker, ready, share)
@@ -127,39 +163,36 @@ class Placement:
 
     def _give(self, worker: Worker, ready: ReadyQueue, share: int) -> int:
         """Assign up to `share` tasks; fewer when the worker is full. An idle worker takes one, however long."""
-        given = 0
-        while given < share and ready and len(worker.tasks) < MAX_PREFETCH:
+        most = min(share, ready.live, MAX_PREFETCH - len(worker.tasks))
+        for given in range(most):
             task = ready.take()
-            estimate = self._estimate(task)
+            per_item = self._estimate(task.digest)
+            estimate = HIGH_WATER_NS if per_item is None else per_item * (task.items or 1)
             if worker.tasks and worker.backlog_ns + estimate > HIGH_WATER_NS:
                 ready.put_back(task)
-                break
+                return given
             task.estimate_ns = estimate
             worker.backlog_ns += estimate
             self._assign(task, worker)
-            given += 1
-        return given
-
-    def _estimate(self, task: Task) -> int:
-        per_item = self._durations.estimate(task.digest)
-        if per_item is None:
-            return HIGH_WATER_NS
-        return per_item * task.items if task.items else per_item
+        return most
 
     def _put(self, worker: Worker) -> None:
         """Put a worker at the end of the bucket where it belongs."""
         identity, count = worker.worker, len(worker.tasks)
-        self.idle.pop(identity, None)
-        self.single.pop(identity, None)
-        self.roomy.pop(identity, None)
-        self.loaded.pop(identity, None)
-        if worker.open:
-            if not count:
-                self.idle[identity] = worker
-            elif worker.backlog_ns < LOW_WATER_NS and count < REFILL_BELOW:
-                (self.single if count == 1 else self.roomy)[identity] = worker
+        if worker.bucket is not None:
+            del worker.bucket[identity]
+        bucket: dict[WorkerId, Worker] | None = None
+        if not count:
+            bucket = self.idle
+        elif worker.long is None and not worker.held and worker.backlog_ns < LOW_WATER_NS and count < REFILL_BELOW:
+            bucket = self.single if count == 1 else self.roomy
+        worker.bucket = bucket
+        if bucket is not None:
+            bucket[identity] = worker
         if count > 1 and worker.backlog_ns >= RETRACT_WORTH_NS and not worker.retracting:
             self.loaded[identity] = worker
+        elif self.loaded:
+            self.loaded.pop(identity, None)
 
     def answered(self, worker: Worker) -> None:
         """The last of the tasks that a worker was asked for has been answered for."""
@@ -175,4 +208,4 @@ class Placement:
 
     @staticmethod
     def _unstarted(worker: Worker) -> Iterator[Task]:
-        return (task for task in reversed(worker.tasks.values()) if task.state is State.ASSIGNED)
+        return (task for task in reversed(worker.tasks.values()) if task.state is ASSIGNED)

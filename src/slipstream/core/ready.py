@@ -7,34 +7,48 @@ half of all entries are such; so the structure stays within twice what is live.
 from bisect import insort
 from collections import deque
 
-from slipstream.core.states import State
+from slipstream.core.states import READY
 from slipstream.core.tasks import Task
 
 
 class ReadyQueue:
     """READY tasks. `len()` counts those that are live."""
 
-    __slots__ = ("_by_priority", "_gone", "_live", "_priorities")
+    __slots__ = ("_by_priority", "_gone", "_priorities", "live")
 
     def __init__(self) -> None:
         self._by_priority: dict[int, deque[Task]] = {}
         #: Priorities in use, negated: the most urgent is first.
         self._priorities: list[int] = []
-        self._live = 0
+        #: How many tasks here are READY. (An attribute: placement looks at it ten times a turn.)
+        self.live = 0
+        #: How many are not any more.
         self._gone = 0
 
     def __len__(self) -> int:
-        return self._live
+        return self.live
 
     def add(self, task: Task) -> None:
         """Append a task that has become READY."""
-        self._queue(task.priority).append(task)
-        self._live += 1
+        queue = self._by_priority.get(task.priority)
+        if queue is None:
+            queue = self._open(task.priority)
+        queue.append(task)
+        self.live += 1
 
     def put_back(self, task: Task) -> None:
         """Put a task first that had been taken and came back."""
-        self._queue(task.priority).appendleft(task)
-        self._live += 1
+        queue = self._by_priority.get(task.priority)
+        if queue is None:
+            queue = self._open(task.priority)
+        queue.appendleft(task)
+        self.live += 1
+
+    def first(self) -> Task:
+        """The task that `take` would return. There must be one."""
+        task = self.take()
+        self.put_back(task)
+        return task
 
     def take(self) -> Task:
         """Remove and return the task whose turn it is. There must be one."""
@@ -42,36 +56,39 @@ class ReadyQueue:
             priority = self._priorities[0]
             queue = self._by_priority[-priority]
             task = queue.popleft()
-            if not queue:
+            if not queue and len(self._priorities) > 1:  # the last one will be used again at once
                 del self._by_priority[-priority]
                 del self._priorities[0]
-            if task.state is State.READY:
-                self._live -= 1
+            if task.state is READY:
+                self.live -= 1
                 return task
             self._gone -= 1
 
     def forget(self) -> None:
         """Take note that one of the tasks here is no longer READY."""
-        self._live -= 1
+        self.live -= 1
         self._gone += 1
-        if self._gone > 64 and self._gone > self._live:
+        if self._gone > 64 and self._gone > self.live:
             self._sweep()
 
     def tasks(self) -> list[Task]:
         """The live tasks, most urgent first (for checks and tests)."""
-        return [task for p in self._priorities for task in self._by_priority[-p] if task.state is State.READY]
+        return [task for p in self._priorities for task in self._by_priority[-p] if task.state is READY]
 
-    def _queue(self, priority: int) -> deque[Task]:
-        queue = self._by_priority.get(priority)
-        if queue is None:
-            queue = self._by_priority[priority] = deque()
-            insort(self._priorities, -priority)
+    def _open(self, priority: int) -> deque[Task]:
+        if len(self._priorities) == 1 and not self._by_priority[-self._priorities[0]]:  # `take` has left it there
+            self._by_priority.clear()
+            self._priorities.clear()
+        queue = self._by_priority[priority] = deque()
+        insort(self._priorities, -priority)
         return queue
 
     def _sweep(self) -> None:
-        live = self.tasks()
-        self._by_priority.clear()
-        self._priorities.clear()
+        for priority, queue in list(self._by_priority.items()):
+            live = deque(task for task in queue if task.state is READY)
+            if live:
+                self._by_priority[priority] = live
+            else:
+                del self._by_priority[priority]
+                self._priorities.remove(-priority)
         self._gone = 0
-        for task in live:
-            self._queue(task.priority).append(task)

@@ -26,6 +26,17 @@ class State(enum.IntEnum):
     CANCELLED = 6
 
 
+# Under their own names for what runs for each task: looking a member up in its class costs 0.1 µs on Python 3.11, and
+# eight times a task that was a tenth of the scheduler's time.
+WAITING: Final = State.WAITING
+READY: Final = State.READY
+ASSIGNED: Final = State.ASSIGNED
+RUNNING: Final = State.RUNNING
+SUCCEEDED: Final = State.SUCCEEDED
+FAILED: Final = State.FAILED
+CANCELLED: Final = State.CANCELLED
+
+
 class Input(enum.IntEnum):
     """What may happen to a task that exists."""
 

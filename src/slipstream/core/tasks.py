@@ -52,7 +52,7 @@ class Task(Struct, gc=False):
 class Worker:
     """One incarnation of a worker, and the tasks it has been given."""
 
-    __slots__ = ("backlog_ns", "held", "long", "retracting", "tasks", "worker")
+    __slots__ = ("backlog_ns", "bucket", "held", "long", "retracting", "tasks", "worker")
 
     def __init__(self, worker: WorkerId) -> None:
         self.worker = worker
@@ -64,10 +64,7 @@ class Worker:
         self.long: TaskId | None = None
         #: It gave back: it takes nothing until it has completed something, or has nothing left.
         self.held = False
+        #: Where placement keeps it, if it has room.
+        self.bucket: dict[WorkerId, Worker] | None = None
         #: Number of its tasks that have been asked back and not answered for.
         self.retracting = 0
-
-    @property
-    def open(self) -> bool:
-        """Whether it takes tasks at all."""
-        return self.long is None and not (self.held and self.tasks)

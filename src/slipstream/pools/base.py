@@ -76,8 +76,28 @@ class Pool(Protocol):
         """A descriptor that is readable when `read_ready` has something to do."""
         ...
 
+    def wait(self, timeout_s: float) -> None:
+        """Block until `read_ready` has something to do, `wake` was called, or the time is over (negative: no limit).
+
+        Signals may interrupt it, and their handlers raise from it.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Have the thread that is in `wait` return. By any thread; may be called after `close`."""
+        ...
+
     def read_ready(self) -> None:
-        """Read what has come and call the sink. To be called by one thread at a time."""
+        """Read what has come and call the sink. By any thread, one at a time."""
+        ...
+
+    @property
+    def untended(self) -> bool:
+        """Whether `tend` has something to do."""
+        ...
+
+    def tend(self) -> None:
+        """Start what is to be started. By the I/O thread only, since the kernel ends children with their thread."""
         ...
 
     def stop(self, slot: SlotId, *, kill: bool) -> bool:

@@ -1,7 +1,7 @@
 """The local pool: worker processes on this machine, each on a socket pair of its own. No port is ever opened.
 
 All descriptors are in one epoll, which is what `fileno` gives to the engine's reader. Processes are started in
-`read_ready`, so by the reading thread: the kernel would kill a worker when the thread that started it ends.
+`tend`, so by the I/O thread: the kernel would kill a worker when the thread that started it ends.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import platform
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -48,10 +49,15 @@ class LocalPool:
     def __init__(self, initializer: bytes = b"") -> None:
         self._initializer = initializer
         self._epoll = select.epoll()
-        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        #: What the last `wait` found and `read_ready` has not handled.
+        self._ready: list[tuple[int, int]] = []
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        #: Held while it is written, so that it is not another's descriptor by then.
+        self._waking = threading.Lock()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._workers: dict[SlotId, WorkerProcess] = {}
         self._keeper = Keeper()
+        self._keeper_wanted = True
         self._keeper_started_s = 0.0
         self._sink: EventSink | None = None
         self._wanted = 0
@@ -60,8 +66,8 @@ class LocalPool:
         self._closing = False
         #: Outputs that the client's own stream does not take now, by the descriptor that tells when it does.
         self._stuck: dict[int, OutputPipe] = {}
+        self._watch(self._wake, self._woken)
         self._blocked_signals = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
-        self._watch(self._kick, self._kicked)
 
     # --- the Pool protocol --------------------------------------------------------------------------------------------
 
@@ -69,7 +75,6 @@ class LocalPool:
         """Begin to start so many workers, and keep so many."""
         self._sink = sink
         self._wanted = workers
-        os.eventfd_write(self._kick, 1)
 
     def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
         """Send a frame to a worker."""
@@ -86,9 +91,35 @@ class LocalPool:
         """The descriptor of the epoll that holds all others."""
         return self._epoll.fileno()
 
+    def wait(self, timeout_s: float) -> None:
+        """Block until something is ready; `read_ready` need not ask the kernel again."""
+        self._ready = self._epoll.poll(timeout_s)
+
+    def wake(self) -> None:
+        """Have `wait` return."""
+        with self._waking:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+
     def read_ready(self) -> None:
         """Handle whatever is ready, without waiting."""
-        self._handle(self._epoll.poll(0))
+        ready, self._ready = self._ready, []
+        self._handle(ready or self._epoll.poll(0))
+
+    @property
+    def untended(self) -> bool:
+        """Whether a process is to be started."""
+        return not self._closing and (len(self._workers) < self._wanted or self._keeper_wanted)
+
+    def tend(self) -> None:
+        """Start workers up to the number wanted, and then a keeper if there is none."""
+        while len(self._workers) < self._wanted and not self._closing:
+            try:
+                self._start_worker()
+            except OSError as error:
+                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
+        if self._keeper_wanted and not self._closing:
+            self._start_keeper()
 
     def stop(self, slot: SlotId, *, kill: bool) -> bool:
         """End one worker, by asking or by force."""
@@ -121,10 +152,13 @@ class LocalPool:
         for worker in self._workers.values():
             worker.abandon()
         self._keeper.abandon()
+        self._waking = threading.Lock()
         self._close_own()
 
     def _close_own(self) -> None:
-        for descriptor in (self._kick, *self._stuck):
+        with self._waking:
+            wake, self._wake = self._wake, -1
+        for descriptor in (wake, *self._stuck):
             os.close(descriptor)
         self._epoll.close()
 
@@ -154,14 +188,12 @@ class LocalPool:
         if self._handlers.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
 
-    def _kicked(self, what: int) -> None:
+    def _woken(self, what: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._kick)
-        self._fill_up()
-        if self._keeper.pidfd < 0 and not self._closing:
-            self._start_keeper()
+            os.eventfd_read(self._wake)
 
     def _start_keeper(self) -> None:
+        self._keeper_wanted = False
         self._keeper.start()
         self._keeper_started_s = time.monotonic()
         self._watch(self._keeper.pidfd, self._keeper_died)
@@ -170,18 +202,13 @@ class LocalPool:
         self._unwatch(self._keeper.pidfd)
         self._keeper.close()
         if time.monotonic() - self._keeper_started_s < _KEEPER_TRIAL_S:
-            logger.error("the keeper process died at its start: if this process is killed, its workers' children may stay")
-        elif not self._closing:
-            self._start_keeper()
+            logger.error(
+                "the keeper process died at its start: if this process is killed, its workers' children may stay"
+            )
+        else:
+            self._keeper_wanted = True
 
     # --- workers ------------------------------------------------------------------------------------------------------
-
-    def _fill_up(self) -> None:
-        while len(self._workers) < self._wanted and not self._closing:
-            try:
-                self._start_worker()
-            except OSError as error:
-                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
 
     def _start_worker(self) -> None:
         slot = SlotId(self._next_slot)
@@ -257,14 +284,15 @@ class LocalPool:
             self._to_sink.left(worker.slot, end)
         if end.running is None:
             self._count_failed_start(end)
-        self._fill_up()
 
     def _count_failed_start(self, end: WorkerEnd) -> None:
         """A worker died that ran nothing. Reports of others start the count anew."""
         self._failed_starts += 1
         if self._failed_starts >= MAX_FAILED_STARTS and not self._closing:
             said = end.last_output.decode("utf-8", "backslashreplace").strip() or "nothing"
-            self._break(f"{self._failed_starts} workers in a row died at their start: {end.reason}. The last one said: {said}")
+            self._break(
+                f"{self._failed_starts} workers in a row died at their start: {end.reason}. The last one said: {said}"
+            )
 
     def _break(self, reason: str) -> None:
         self._closing = True

@@ -1,7 +1,7 @@
 """What workers print: passed on to the client's own descriptors as bytes, its end kept for the story of a death.
 
-The client's descriptors may block (a full pipe, a stopped terminal). Then the rest waits, and so in time does the worker
-that prints, as it would if it had the descriptor itself; the engine does not.
+The client's descriptors may block (a full pipe, a stopped terminal). Then the rest waits, and so in time does the
+worker that prints, as it would if it had the descriptor itself; the engine does not.
 """
 
 import os

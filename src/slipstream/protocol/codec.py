@@ -8,6 +8,7 @@ Never here: sockets. Values and callables inside the messages are opaque bytes t
 """
 
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ READ_BYTES = 65_536
 #: A longer frame is taken for a corrupt length: no machine of ours sends 1 TiB at once.
 MAX_FRAME_BYTES = 1 << 40
 
+_SIZE = Struct("<Q")
+_unpack_size = _SIZE.unpack_from
+
 
 class ProtocolError(Exception):
     """An endpoint sent what it must not. It costs that endpoint its connection, and nobody else anything."""
@@ -28,7 +32,7 @@ class ProtocolError(Exception):
 
 def frame_header(body: bytes) -> bytes:
     """The length that goes before `body` on a stream."""
-    return len(body).to_bytes(HEADER_BYTES, "little")
+    return _SIZE.pack(len(body))
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -107,7 +111,7 @@ class FrameReader:
         bodies: list[bytes] = []
         chunk, start = self._chunk, 0
         while end - start >= HEADER_BYTES:
-            size = int.from_bytes(chunk[start : start + HEADER_BYTES], "little")
+            (size,) = _unpack_size(chunk, start)
             body_start = start + HEADER_BYTES
             if body_start + size > end:
                 if size > MAX_FRAME_BYTES:

@@ -1,14 +1,14 @@
 """The engine: turns of the scheduler, and what carries their effects out.
 
-A turn takes the lock, feeds events, files the effects and releases the lock; then frames are sent and futures resolved.
-Nothing blocks under the lock, no result is set and no callback runs under it. `submit` runs a turn in the caller's thread,
-so an idle worker has its task without a thread hop; all that comes from workers is fed by the I/O thread.
+A turn takes the lock, feeds events, files the effects and releases the lock; then frames are sent and futures
+resolved. Nothing blocks under the lock, no result is set and no callback runs under it. `submit` runs a turn in the
+caller's thread, so an idle worker has its task without a thread hop; all that comes from workers is fed by the I/O
+thread.
 
 Rules of this file: every way out of the engine ends every pending future. What is called from the main thread is called
 between `signals.enter` and `signals.leave`.
 """
 
-import itertools
 import logging
 import os
 import sys
@@ -16,20 +16,20 @@ import threading
 import time
 import weakref
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from slipstream.core.effects import Effects
-from slipstream.core.events import Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
+from slipstream.core.events import ClientWaits, Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
 from slipstream.core.scheduler import Scheduler
 from slipstream.errors import InternalError, SlipstreamError, WorkerLost
 from slipstream.pools.base import Pool, WorkerInfo
 from slipstream.protocol.codec import ProtocolError, decode_reports
-from slipstream.protocol.ids import MAIN_CLIENT, FrameId, SlotId, TaskId, WorkerId
+from slipstream.protocol.ids import MAIN_CLIENT, SlotId, TaskId, WorkerId
 from slipstream.protocol.messages import Cancel, Environment, Notice, Submit
 from slipstream.runtime import signals
 from slipstream.runtime.outbox import Outbox
-from slipstream.runtime.reactor import Reactor
+from slipstream.runtime.reactor import Reactor, Sleeper
 from slipstream.runtime.supervisor import start_thread
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,10 @@ class Client(Protocol):
 
     def pending(self) -> list[TaskId]:
         """Tasks that have not ended."""
+        ...
+
+    def finish_handed_over(self) -> None:
+        """Finish what must be finished in the I/O thread, which calls this."""
         ...
 
     def abandon(self, error: Exception) -> None:
@@ -89,16 +93,17 @@ class Engine:
         self._owner = 0
         #: Events of such a finalizer, fed after the turn.
         self._deferred: list[Event] = []
-        #: Events from the pool since the last turn of the I/O thread.
+        #: Events from the pool since the last turn of the reading thread.
         self._inbox: list[Event] = []
         self._outboxes: dict[WorkerId, Outbox] = {}
-        self._frames = itertools.count(1)
         self._sys_path: list[str] = []
         self._pool: Pool | None = None
         self._reactor: Reactor | None = None
         self._thread: threading.Thread | None = None
         #: What the reactor's timer is set to.
         self._wake_at: int | None = None
+        #: Started, and taking tasks.
+        self._open = False
         #: No more tasks are taken; the I/O thread ends when none is live.
         self._closing = False
         self._ended = False
@@ -133,6 +138,7 @@ class Engine:
     def close(self) -> None:
         """Take no more tasks, and end when there is none. Takes no lock: a finalizer may call this anywhere."""
         self._closing = True
+        self._open = False
         reactor = self._reactor
         if reactor is not None:
             reactor.kick()
@@ -154,6 +160,25 @@ class Engine:
         if not self._ended:
             signals.wait(waiter)
         thread.join()
+
+    def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
+        """Wait until the sleeper is woken or the time is over; read results meanwhile, if no other thread does."""
+        reactor = self._reactor
+        if self._wake_at is not None:  # tasks are held back for a fuller frame
+            self._turn((_MAIN_WAITS,))
+        if reactor is None:
+            signals.wait(sleeper.lock, -1 if timeout_s is None else timeout_s)
+        else:
+            reactor.wait_for(sleeper, timeout_s)
+
+    def hand_over(self) -> None:
+        """Have the I/O thread call `finish_handed_over` of the client."""
+        if self._reactor is not None:
+            self._reactor.kick()
+
+    def leads(self) -> bool:
+        """Whether the calling thread reads in the place of the I/O thread."""
+        return self._reactor is not None and self._reactor.leads()
 
     def live_tasks(self) -> int:
         """How many tasks have not ended."""
@@ -179,7 +204,7 @@ class Engine:
 
     def in_reader(self) -> bool:
         """Whether the calling thread is the one that reads results, and so must not wait for one."""
-        return self._thread is threading.current_thread()
+        return self._thread is not None and self._thread.ident == get_ident()
 
     def wakeups(self) -> int:
         """How often the I/O thread has woken up."""
@@ -199,7 +224,7 @@ class Engine:
         self._lock.acquire()
         self._owner = me
         try:
-            if submitting:
+            if submitting and (not self._open or sys.path != self._sys_path):
                 self._admit()
             effects = self._run_scheduler(events)
         finally:
@@ -207,8 +232,13 @@ class Engine:
             self._lock.release()
         if effects is None:
             self._break()
-        elif effects.workers or effects.clients or effects.faulty_workers or effects.faulty_clients:
-            self._carry_out(effects)
+        else:
+            if effects.workers:
+                self._send(effects.workers)
+            if effects.clients:
+                self._client.deliver(effects.clients[MAIN_CLIENT])
+            if effects.faulty_workers or effects.faulty_clients:
+                self._punish(effects)
         if self._deferred:
             deferred, self._deferred = self._deferred, []
             self._turn(deferred)
@@ -226,7 +256,7 @@ class Engine:
         try:
             effects = self._scheduler.handle(events, time.monotonic_ns())
         except Exception as error:  # noqa: BLE001  # whatever it is, no future may hang for it
-            self.error = error if isinstance(error, InternalError) else _internal(error)
+            self._fail(error if isinstance(error, InternalError) else _internal(error))
             return None
         for worker, commands in effects.workers.items():
             outbox = self._outboxes.get(worker)
@@ -237,24 +267,23 @@ class Engine:
             self._reactor.set_timer(effects.wake_at)
         return effects
 
-    def _carry_out(self, effects: Effects) -> None:
-        for worker in effects.workers:
-            self._send(worker)
-        if effects.clients:
-            self._client.deliver(effects.clients[MAIN_CLIENT])
+    def _send(self, workers: Iterable[WorkerId]) -> None:
+        pool = self._pool
+        assert pool is not None
+        for worker in workers:
+            outbox = self._outboxes.get(worker)
+            if outbox is not None:
+                outbox.send(pool, SlotId(worker))
+
+    def _punish(self, effects: Effects) -> None:
+        """End the endpoints that broke the protocol."""
         for worker, reason in effects.faulty_workers.items():
             logger.error("worker %d broke the protocol, and is killed: %s", worker, reason)
             if self._pool is not None:
                 self._pool.stop(SlotId(worker), kill=True)
         for reason in effects.faulty_clients.values():
-            self.error = InternalError(f"the client of this process broke the protocol: {reason}")
+            self._fail(InternalError(f"the client of this process broke the protocol: {reason}"))
             self._break()
-
-    def _send(self, worker: WorkerId) -> None:
-        outbox = self._outboxes.get(worker)
-        pool = self._pool
-        if outbox is not None and pool is not None:
-            outbox.send(lambda body: pool.send(SlotId(worker), FrameId(next(self._frames)), body))
 
     def _send_path(self) -> None:
         """The client's import path has changed: tell every worker before its next task."""
@@ -270,20 +299,37 @@ class Engine:
     def _start(self) -> None:
         self._sys_path = list(sys.path)
         pool = self._pool = self._make_pool()
-        self._reactor = Reactor(pool.fileno())
-        self._thread = start_thread("io", self._read, self._died)
+        self._reactor = Reactor(pool, self._step)
+        self._thread = start_thread("io", self._run, self._died)
+        self._open = True
 
-    def _read(self) -> None:
+    def _run(self) -> None:
         pool, reactor = self._pool, self._reactor
         assert pool is not None and reactor is not None
         pool.start(self.workers, self)
         while not self._is_over():
-            if reactor.wait():
-                pool.read_ready()
-            if self._inbox or reactor.due:
+            pool.tend()
+            reactor.run_once()
+            if reactor.due:
+                self._turn(())
+            self._client.finish_handed_over()
+        self._end()
+
+    def _step(self) -> None:
+        """Read what has come and run a turn with it: in the I/O thread, or in one that waits for a result."""
+        pool, reactor = self._pool, self._reactor
+        assert pool is not None and reactor is not None
+        try:
+            pool.read_ready()
+            if self._inbox:
                 events, self._inbox = self._inbox, []
                 self._turn(events)
-        self._end()
+        except Exception as error:  # noqa: BLE001  # whatever it is, no future may hang for it
+            self._fail(_internal(error))
+        if self.error is not None:
+            reactor.closed = True
+        if self.error is not None or pool.untended:
+            reactor.kick()
 
     def _is_over(self) -> bool:
         with self._lock:
@@ -295,9 +341,11 @@ class Engine:
     def _end(self) -> None:
         pool, reactor = self._pool, self._reactor
         assert pool is not None and reactor is not None
+        reactor.stop_leaders()
         try:
             if self.error is not None:
                 self._break()
+            self._client.finish_handed_over()
             pool.close(kill=self.error is not None)
             for worker in list(self._outboxes):
                 self._forget(worker)
@@ -308,9 +356,15 @@ class Engine:
                 waiter.release()
 
     def _died(self, failure: InternalError) -> None:
-        self.error = failure
+        self._fail(failure)
         self._closing = True
         self._end()
+
+    def _fail(self, error: SlipstreamError) -> None:
+        """Note why no task can run any more."""
+        self._open = False
+        if self.error is None:
+            self.error = error
 
     def _break(self) -> None:
         """End every pending future; the I/O thread then ends the rest."""
@@ -355,14 +409,14 @@ class Engine:
 
     def broken(self, reason: str) -> None:
         """The pool cannot work any more."""
-        if self.error is None:
-            self.error = WorkerLost(f"the executor cannot run tasks any more: {reason}")
+        self._fail(WorkerLost(f"the executor cannot run tasks any more: {reason}"))
 
     # --- forks --------------------------------------------------------------------------------------------------------
 
     def abandon_in_child(self) -> None:
         """In a forked child, where no other thread lives and any lock may be taken: let go of everything."""
         self._forked = True
+        self._open = False
         self._thread = None
         if not self._ended:
             if self._pool is not None:
@@ -379,6 +433,7 @@ def _internal(error: Exception) -> InternalError:
     return failure
 
 
+_MAIN_WAITS = ClientWaits(MAIN_CLIENT)
 _FORKED = "this executor belongs to the process that this one was forked from: make a new Executor in the child"
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 

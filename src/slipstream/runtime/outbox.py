@@ -5,10 +5,11 @@ finds the outbox free sends what is there; whoever finds it taken leaves, since 
 So frames keep the order of turns, a turn makes at most one frame per worker, and nobody waits.
 """
 
-from collections.abc import Callable
 from threading import Lock
 
+from slipstream.pools.base import Pool
 from slipstream.protocol.codec import encode
+from slipstream.protocol.ids import FrameId, SlotId
 from slipstream.protocol.messages import WorkerCommand
 
 
@@ -18,14 +19,15 @@ class Outbox:
     __slots__ = ("_sending", "bytes_sent", "commands", "frames_sent")
 
     def __init__(self) -> None:
-        #: Appended to at the end by turns, cut at the front by the sender; both are one step under the interpreter lock.
+        #: Appended to at the end by turns, cut at the front by the sender; both are one step under the interpreter
+        #: lock.
         self.commands: list[WorkerCommand] = []
         self.frames_sent = 0
         self.bytes_sent = 0
         self._sending = Lock()
 
-    def send(self, carry: Callable[[bytes], None]) -> None:
-        """Send all that waits as one frame through `carry`, unless another thread is doing so."""
+    def send(self, pool: Pool, slot: SlotId) -> None:
+        """Send all that waits as one frame, unless another thread is doing so."""
         commands, sending = self.commands, self._sending
         while commands and sending.acquire(blocking=False):
             try:
@@ -36,6 +38,6 @@ class Outbox:
                     body = encode(batch)
                     self.frames_sent += 1
                     self.bytes_sent += len(body)
-                    carry(body)
+                    pool.send(slot, FrameId(self.frames_sent), body)
             finally:
                 sending.release()

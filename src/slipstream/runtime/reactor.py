@@ -1,9 +1,16 @@
-"""Who reads, and when: the thread that waits for the pool's descriptor, for a kick, or for the next timer.
+"""Who reads, and when: leader and follower.
 
-There is one reader now, the I/O thread. The pool's descriptors sit in an epoll of their own inside the one that this
-thread waits on, so that a thread that waits for a result can become the reader later without touching this wait.
+A thread that waits for a result reads the workers' sockets itself, if no other thread does: a hand-over between two
+threads costs 15 µs, as much as the round trip to the worker. Where nobody waits, the I/O thread reads.
 
-Nothing outstanding means no timer, so no wake-up at all.
+The pool's descriptors sit in an inner epoll. The I/O thread waits on an outer one that holds the inner and a kick. A
+leader takes `reading` without blocking and disarms the inner in the outer, once; it does not arm it again when it
+leaves, since then the I/O thread takes a fifth of the replies (2,100 wake-ups in 10,000, 80-100 µs each). Instead the
+I/O thread, kicked at the disarming, ticks while leaders come and go; after a tick without one it arms the inner
+again; while one stays it parks. A follower sleeps on a lock of its own and is promoted when the leader leaves. Should
+a promotion get lost, the I/O thread reads after its tick: nothing depends on it but speed.
+
+Nothing outstanding means: armed, no timer, so no wake-up at all.
 """
 
 import contextlib
@@ -11,33 +18,87 @@ import os
 import select
 import threading
 import time
+from _thread import allocate_lock, get_ident
+from collections import deque
+from collections.abc import Callable
+
+from slipstream.pools.base import Pool
+from slipstream.runtime import signals
 
 _NEVER = 1 << 62
+_TICK_S = 0.001
+
+
+class Sleeper:
+    """One thread's wait for one change. `release` may be called once, from any thread."""
+
+    __slots__ = ("lock", "over", "pool", "woken")
+
+    def __init__(self) -> None:
+        self.lock = allocate_lock()
+        self.lock.acquire()
+        #: What the thread waits for has come.
+        self.woken = False
+        #: The thread does not wait any more.
+        self.over = False
+        #: While the thread leads and is blocked there: what to wake.
+        self.pool: Pool | None = None
+
+    def release(self) -> None:
+        """What the thread waits for has come."""
+        self.woken = True
+        self.promote()
+        pool = self.pool
+        if pool is not None:
+            pool.wake()
+
+    def promote(self) -> None:
+        """Let the thread look again whether it should lead."""
+        try:
+            self.lock.release()
+        except RuntimeError:  # it was promoted and has not looked yet; `suppress` costs 0.5 µs
+            return
 
 
 class Reactor:
-    """Waits for the pool, a kick or a time.
+    """Decides who reads from the pool.
 
     Args:
-        pool_descriptor: readable when the pool has something to read.
+        pool: what is read from.
+        step: reads what is there and runs a turn with it; to be called with `reading` held.
     """
 
-    def __init__(self, pool_descriptor: int) -> None:
-        self._pool_descriptor = pool_descriptor
-        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        #: Held while the kick is used, so that it is not another's descriptor by then.
-        self._kicking = threading.Lock()
-        self._epoll = select.epoll()
-        self._epoll.register(pool_descriptor, select.EPOLLIN)
-        self._epoll.register(self._kick, select.EPOLLIN)
-        #: When the waiting thread will look at its timers by itself, in ns.
-        self._sleeps_until = 0
-        #: When it has to look, in ns.
-        self._wake_at = _NEVER
+    def __init__(self, pool: Pool, step: Callable[[], None]) -> None:
         self.wakeups = 0
+        #: No thread may lead any more; what waits will be woken by the I/O thread.
+        self.closed = False
+        #: Held by the thread that reads.
+        self.reading = allocate_lock()
+        self._pool = pool
+        self._step = step
+        self._pool_descriptor = pool.fileno()
+        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        #: Held while it is written, so that it is not another's descriptor by then.
+        self._kicking = threading.Lock()
+        self._outer = select.epoll()
+        self._outer.register(self._pool_descriptor, select.EPOLLIN)
+        self._outer.register(self._kick, select.EPOLLIN)
+        #: Whether the I/O thread reads. Changed with `reading` held.
+        self._armed = True
+        #: The thread that leads, and how many have led so far.
+        self._leader = 0
+        self._epoch = 0
+        self._seen_epoch = 0
+        self._parked = False
+        self._followers: deque[Sleeper] = deque()
+        #: When the I/O thread will look at its timers by itself, in ns; and when it has to.
+        self._sleeps_until = 0
+        self._wake_at = _NEVER
+
+    # --- any thread ---------------------------------------------------------------------------------------------------
 
     def set_timer(self, wake_at: int | None) -> None:
-        """Have `wait` return at this time at the latest; None for no time. From any thread."""
+        """Have the I/O thread wake up at this time at the latest, in ns; None for no time."""
         at = _NEVER if wake_at is None else wake_at
         self._wake_at = at
         if at < self._sleeps_until:
@@ -45,33 +106,152 @@ class Reactor:
             self.kick()
 
     def kick(self) -> None:
-        """Have `wait` return now. From any thread, also after `close`."""
+        """Wake the I/O thread. Also after `close`."""
         with self._kicking:
             if self._kick >= 0:
                 os.eventfd_write(self._kick, 1)
 
-    def wait(self) -> bool:
-        """Wait until there is something to do; whether the pool has something to read."""
-        while True:
-            at = self._wake_at
-            self._sleeps_until = at
-            if at == self._wake_at:  # else it was set just now, by a thread that did not see for how long we sleep
-                break
-        timeout_s = -1 if at == _NEVER else max(0.0, (at - time.monotonic_ns()) / 1e9)
+    def leads(self) -> bool:
+        """Whether the calling thread leads."""
+        return self._leader == get_ident()
+
+    def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
+        """Wait until the sleeper is woken, reading meanwhile if no one else does; or until the time is over."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            ready = [descriptor for descriptor, _ in self._epoll.poll(timeout_s)]
+            while not sleeper.woken:
+                left = _left(deadline)
+                if left == 0:
+                    return
+                if not self._lead(sleeper, deadline):
+                    self._followers.append(sleeper)
+                    signals.wait(sleeper.lock, left)
+        finally:
+            sleeper.over = True
+
+    # --- leading ------------------------------------------------------------------------------------------------------
+
+    def _lead(self, sleeper: Sleeper, deadline: float | None) -> bool:
+        """Read until the sleeper is woken or the time is over; false if this thread cannot lead."""
+        if self.closed:
+            return False
+        if self._leader == get_ident():  # in a signal handler, which runs while this thread is blocked below
+            self._lead_until(sleeper, deadline)
+            self._pool.wake()  # the wait that was interrupted may be over by now
+        elif self._begin_leading():
+            try:
+                self._lead_until(sleeper, deadline)
+            finally:
+                self._end_leading()
+        else:
+            return False
+        return not self.closed
+
+    def _begin_leading(self) -> bool:
+        if not self.reading.acquire(blocking=False):
+            return False
+        self._leader = get_ident()
+        self._epoch += 1
+        if self._armed:
+            self._armed = False
+            self._outer.modify(self._pool_descriptor, 0)
+            self.kick()
+        return True
+
+    def _end_leading(self) -> None:
+        self._leader = 0
+        self.reading.release()
+        if self._parked:
+            self._parked = False
+            self.kick()
+        if self._followers:
+            self._promote()
+
+    def _lead_until(self, sleeper: Sleeper, deadline: float | None) -> None:
+        pool, step = self._pool, self._step
+        while not (sleeper.woken or self.closed):
+            left = _left(deadline)
+            if left == 0:
+                return
+            sleeper.pool = pool
+            if sleeper.woken:
+                return
+            blocked = False
+            try:
+                blocked = signals.begin_block()
+                pool.wait(left)
+            finally:
+                if blocked:
+                    signals.end_block()
+                sleeper.pool = None
+            step()
+
+    def _promote(self) -> None:
+        followers = self._followers
+        with contextlib.suppress(IndexError):
+            while (follower := followers.popleft()).over or follower.woken:
+                pass
+            follower.promote()
+
+    # --- the I/O thread -----------------------------------------------------------------------------------------------
+
+    def run_once(self) -> None:
+        """Wait until there is something to do, and read if it is this thread's to read."""
+        timeout_s = self._until_timer()
+        if not self._armed:
+            timeout_s = self._follow_leaders(timeout_s)
+        try:
+            ready = [descriptor for descriptor, _ in self._outer.poll(timeout_s)]
         finally:
             self._sleeps_until = 0
+            self._parked = False
         self.wakeups += 1
         if self._kick in ready:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._kick)
-        return self._pool_descriptor in ready
+        if self._pool_descriptor in ready and self.reading.acquire(blocking=False):
+            try:
+                self._step()
+            finally:
+                self.reading.release()
 
     @property
     def due(self) -> bool:
         """Whether the timer's time has come."""
         return time.monotonic_ns() >= self._wake_at
+
+    def _until_timer(self) -> float:
+        while True:
+            at = self._wake_at
+            self._sleeps_until = at
+            if at == self._wake_at:  # else it was set just now, by a thread that did not see for how long we sleep
+                break
+        return -1 if at == _NEVER else max(0.0, (at - time.monotonic_ns()) / 1e9)
+
+    def _follow_leaders(self, timeout_s: float) -> float:
+        """For how long to wait while other threads read, or have read just now."""
+        epoch, self._seen_epoch = self._seen_epoch, self._epoch
+        if epoch == self._epoch:
+            if self.reading.acquire(blocking=False):
+                try:
+                    self._armed = True
+                    self._outer.modify(self._pool_descriptor, select.EPOLLIN)
+                finally:
+                    self.reading.release()
+                return timeout_s
+            self._parked = True
+            if self.reading.locked():
+                return timeout_s  # the leader looks at `_parked` after it has let go
+            self._parked = False
+        return _TICK_S if timeout_s < 0 else min(timeout_s, _TICK_S)
+
+    def stop_leaders(self) -> None:
+        """Read no more in other threads: returns with `reading` held."""
+        self.closed = True
+        self._pool.wake()
+        self.reading.acquire()
+        while self._followers:
+            self._promote()
 
     def close(self) -> None:
         """Close descriptors only."""
@@ -79,9 +259,17 @@ class Reactor:
             kick, self._kick = self._kick, -1
         if kick >= 0:
             os.close(kick)
-            self._epoll.close()
+            self._outer.close()
 
     def abandon(self) -> None:
-        """The same in a forked child, where another thread may have held the lock."""
+        """The same in a forked child, where other threads may have held the locks."""
+        self.closed = True
         self._kicking = threading.Lock()
         self.close()
+
+
+def _left(deadline: float | None) -> float:
+    """Seconds until then: 0 if it is over, negative for ever."""
+    if deadline is None:
+        return -1.0
+    return min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)

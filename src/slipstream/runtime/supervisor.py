@@ -1,7 +1,7 @@
 """Starts the engine's own threads, and sees when one ends that should not.
 
-Whatever an internal thread dies of becomes an InternalError for every pending future: nothing waits for a thread that is
-gone.
+Whatever an internal thread dies of becomes an InternalError for every pending future: nothing waits for a thread that
+is gone.
 """
 
 import logging
@@ -27,7 +27,7 @@ def start_thread(name: str, target: Callable[[], None], on_death: Callable[[Inte
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             target()
-        except BaseException as error:  # noqa: BLE001  # a top-level loop: reported, and everything stops
+        except BaseException as error:  # a top-level loop: reported, and everything stops
             logger.critical("the internal thread %r died", name, exc_info=True)
             failure = InternalError(f"the engine's {name!r} thread died of {type(error).__name__}: {error}")
             failure.__cause__ = error

@@ -18,9 +18,9 @@ _DIGEST_BYTES = 16
 #: A name longer than this is cut: labels are for people.
 _LABEL_LENGTH = 200
 _PARTIAL_DEPTH = 10  # a partial of a partial is rare, and one of itself must end
-#: Digests by (module, qualified name); emptied when full, since making one again costs 2 µs.
-_digests: dict[tuple[Any, Any], CallableDigest] = {}
-_DIGESTS_KEPT = 4096
+#: Digest and label by (module, qualified name); emptied when full, since making them again costs 2 µs.
+_identified: dict[tuple[Any, Any], tuple[CallableDigest, str]] = {}
+_IDENTIFIED_KEPT = 4096
 
 
 def callable_label(fn: object) -> str:
@@ -53,6 +53,19 @@ def callable_digest(fn: object) -> CallableDigest:
         >>> callable_digest(len) == callable_digest(len), callable_digest(len) == callable_digest(max)
         (True, False)
     """
+    return identify(fn)[0]
+
+
+def identify(fn: object) -> tuple[CallableDigest, str]:
+    """The digest and the label of a callable, from one look-up: 0.25 µs for a function seen before.
+
+    Args:
+        fn: Anything.
+
+    Example:
+        >>> identify(len) == (callable_digest(len), callable_label(len))
+        True
+    """
     if issubclass(type(fn), partial):
         fn = _function_of(fn)
     if type(fn) is FunctionType or type(fn) is BuiltinFunctionType:
@@ -60,14 +73,14 @@ def callable_digest(fn: object) -> CallableDigest:
     else:
         name = (_text(fn, "__module__") or _text(type(fn), "__module__"), callable_label(fn))
     try:
-        return _digests[name]
+        return _identified[name]
     except KeyError:
-        if len(_digests) >= _DIGESTS_KEPT:
-            _digests.clear()
-        digest = _digests[name] = _digest_of(name)
-        return digest
+        if len(_identified) >= _IDENTIFIED_KEPT:
+            _identified.clear()
+        found = _identified[name] = (_digest_of(name), callable_label(fn))
+        return found
     except TypeError:  # a function's __module__ may be set to anything
-        return _digest_of(name)
+        return _digest_of(name), callable_label(fn)
 
 
 def _digest_of(name: tuple[Any, Any]) -> CallableDigest:

@@ -1,9 +1,9 @@
 """The keeper: a small process, one per engine, that ends the workers when the client is gone, however it went.
 
-It runs as `python -I -S keeper.py` in a session of its own, so it may import nothing but what an interpreter starts with. It reads lines from a
-pipe that only the client can write: `+PID` and `-PID` for each worker's process group. At the end of the file it kills the
-groups that remain and ends. (PR_SET_PDEATHSIG alone left grandchildren alive in 7 of 8 trials, an end of file noticed by
-the worker failed where the worker sat in C code; with a keeper 0 of 8.)
+It runs as `python -I -S keeper.py` in a session of its own, so it may import nothing but what an interpreter starts
+with. It reads lines from a pipe that only the client can write: `+PID` and `-PID` for each worker's process group. At
+the end of the file it kills the groups that remain and ends. (PR_SET_PDEATHSIG alone left grandchildren alive in 7 of
+8 trials, an end of file noticed by the worker failed where the worker sat in C code; with a keeper 0 of 8.)
 """
 
 import os
@@ -26,7 +26,7 @@ def keep(pipe: int) -> None:
     for group in groups:
         try:
             os.killpg(group, signal.SIGKILL)
-        except OSError:  # noqa: PERF203  # it is gone already
+        except OSError:  # it is gone already
             continue
 
 

@@ -1,8 +1,8 @@
 """The worker's end of its one connection: frames in, frames out.
 
-The main thread and the sentry both use it. Reading is guarded by `reading`, which the main thread holds while it waits for
-a frame; the sentry only ever tries it. Results that wait to be sent are kept in one list: its owner appends, whoever sends
-takes a slice from the front, so appending needs no lock.
+The main thread and the sentry both use it. Reading is guarded by `reading`, which the main thread holds while it
+waits for a frame; the sentry only ever tries it. Results that wait to be sent are kept in one list: its owner
+appends, whoever sends takes a slice from the front, so appending needs no lock.
 """
 
 import contextlib

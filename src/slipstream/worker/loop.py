@@ -1,8 +1,8 @@
 """The worker's main loop: take frames, run their tasks in order, report.
 
-The main thread runs tasks and, between them, reads. While a task outlives the tick, the sentry reads in its place. The
-queue of tasks that have not started is a deque whose ends are popped atomically, so each task is either run here or given
-back, never both.
+The main thread runs tasks and, between them, reads. While a task outlives the tick, the sentry reads in its place.
+The queue of tasks that have not started is a deque whose ends are popped atomically, so each task is either run here
+or given back, never both.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """The life of a worker process, from the boot line to its exit.
 
-`BOOT` is all that is on the command line. It uses builtin modules only until it has the client's import path, which comes
-first over the socket; then everything else can be imported as the client would import it. No `__main__` of the client is
-run, so no guard is needed.
+`BOOT` is all that is on the command line. It uses builtin modules only until it has the client's import path, which
+comes first over the socket; then everything else can be imported as the client would import it. No `__main__` of the
+client is run, so no guard is needed.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import socket
 import sys
 from typing import Any, TypedDict
 
-import slipstream
 from slipstream.protocol.messages import Hello, StartFailed
+from slipstream.protocol.version import VERSION
 from slipstream.serde.values import decode_call
 from slipstream.worker.link import Link
 from slipstream.worker.loop import Loop
@@ -77,7 +77,7 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
     os.close(page_descriptor)
     link = Link(socket.socket(fileno=link_descriptor))
     if _initialize(link, config["initializer"]):
-        link.send([Hello(os.getpid(), sys.version.split()[0], slipstream.__version__)])
+        link.send([Hello(os.getpid(), sys.version.split()[0], VERSION)])
         Loop(link, page).run()
 
 

@@ -1,8 +1,8 @@
 """The page of memory that a worker shares with its client: what it is running right now.
 
-Results are reported up to a millisecond late and "started" only after the tick, so after a SIGKILL no message tells which
-of 200 prefetched tasks to charge. The page does, whatever the worker died of, and at 0.2 µs a task. It is written by the
-worker's main thread only, and read by the client and by the worker's sentry.
+Results are reported up to a millisecond late and "started" only after the tick, so after a SIGKILL no message tells
+which of 200 prefetched tasks to charge. The page does, whatever the worker died of, and at 0.2 µs a task. It is
+written by the worker's main thread only, and read by the client and by the worker's sentry.
 """
 
 import mmap

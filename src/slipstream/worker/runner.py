@@ -20,12 +20,13 @@ def run_task(run: Run, page: SharedPage) -> Done | Failed:
     """Run an attempt and say how it ended. Never raises."""
     began = _now()
     page.begin(run.task, run.attempt, began)
-    function: object = None
+    function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
         function, args, kwargs = decode_call(run.payload)
         if run.items:
-            payload, failures = _run_chunk(function, *args, page)
+            items, spread = args
+            payload, failures = _run_chunk(function, items, spread, page)
         else:
             payload = _encode_result(function, function(*args, **kwargs))
         return Done(run.task, run.attempt, _now() - began, payload, failures)

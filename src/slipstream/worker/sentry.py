@@ -1,8 +1,8 @@
 """The sentry: a second thread of the worker that speaks while the main thread is in a long task.
 
-It sleeps while tasks are short. Once a task outlives the tick it says so, sends what results wait, gives back what has not
-started, and then reads in place of the main thread until the task ends. It needs the interpreter lock and may be silent
-for seconds (1.4 s in one `sum(range())`), so it is a courtesy: nothing that must happen depends on it.
+It sleeps while tasks are short. Once a task outlives the tick it says so, sends what results wait, gives back what
+has not started, and then reads in place of the main thread until the task ends. It needs the interpreter lock and may
+be silent for seconds (1.4 s in one `sum(range())`), so it is a courtesy: nothing that must happen depends on it.
 """
 
 import contextlib
