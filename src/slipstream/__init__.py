@@ -6,8 +6,6 @@ in `_HOME`.
 
 from typing import TYPE_CHECKING, Any
 
-from slipstream.protocol.version import VERSION as __version__
-
 if TYPE_CHECKING:
     from slipstream.errors import (
         DependencyError,
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     )
     from slipstream.executor import Executor, Stats
     from slipstream.future import Future
+    from slipstream.protocol.version import __version__
 
 __all__ = [
     "DependencyError",
@@ -43,6 +42,7 @@ _HOME = {
     "SlipstreamError": "errors",
     "Stats": "executor",
     "WorkerLost": "errors",
+    "__version__": "protocol.version",
 }
 
 

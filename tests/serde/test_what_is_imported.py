@@ -35,7 +35,6 @@ def test_scalars_and_functions_by_name_need_no_pickler():
         "slipstream",
         "slipstream.protocol",
         "slipstream.protocol.ids",
-        "slipstream.protocol.version",
         "slipstream.serde",
         "slipstream.serde.callables",
         "slipstream.serde.error_text",

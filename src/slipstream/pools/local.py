@@ -57,7 +57,10 @@ class LocalPool:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._workers: dict[SlotId, WorkerProcess] = {}
         self._keeper = Keeper()
-        self._keeper_wanted = True
+        #: From the first report on: its start takes 10 ms from the first result, and before there is nothing to keep
+        #: that PR_SET_PDEATHSIG does not end.
+        self._keeper_wanted = False
+        self._keeper_failed = False
         self._keeper_started_s = 0.0
         self._sink: EventSink | None = None
         self._wanted = 0
@@ -202,6 +205,7 @@ class LocalPool:
         self._unwatch(self._keeper.pidfd)
         self._keeper.close()
         if time.monotonic() - self._keeper_started_s < _KEEPER_TRIAL_S:
+            self._keeper_failed = True
             logger.error(
                 "the keeper process died at its start: if this process is killed, its workers' children may stay"
             )
@@ -255,6 +259,7 @@ class LocalPool:
         for body in bodies:
             if worker.greeted:
                 self._failed_starts = 0
+                self._keeper_wanted = self._keeper.pidfd < 0 and not self._keeper_failed
                 self._to_sink.received(worker.slot, body)
             else:
                 self._greet(worker, body)

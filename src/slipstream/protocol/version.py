@@ -1,3 +1,3 @@
 """Which release this is. Both ends of a connection are of the same one: messages have no other version."""
 
-VERSION = "0.1.0.dev0"
+__version__ = "0.1.0.dev0"

@@ -85,7 +85,7 @@ def identify(fn: object) -> tuple[CallableDigest, str]:
 
 def _digest_of(name: tuple[Any, Any]) -> CallableDigest:
     module, qualified_name = (part if isinstance(part, str) else "" for part in name)
-    from hashlib import blake2b  # 6 ms, and a worker needs no digests
+    from _blake2 import blake2b  # hashlib would load OpenSSL: 6 ms before the first task
 
     # The prefix keeps digests by name apart from digests of another kind.
     content = f"by-name\0{module}\0{qualified_name}".encode(errors="surrogatepass")

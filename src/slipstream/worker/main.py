@@ -6,15 +6,14 @@ client is run, so no guard is needed.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
-import socket
 import sys
+from _socket import socket
 from typing import Any, TypedDict
 
 from slipstream.protocol.messages import Hello, StartFailed
-from slipstream.protocol.version import VERSION
+from slipstream.protocol.version import __version__
 from slipstream.serde.values import decode_call
 from slipstream.worker.link import Link
 from slipstream.worker.loop import Loop
@@ -36,6 +35,10 @@ def boot():
     config = marshal.loads(read(int.from_bytes(read(8), "little")))
     sys.path[:] = config["sys_path"]
     sys.argv[:] = config["argv"]
+    # msgspec takes what it needs from typing, where this is not there: a sixth of a worker's start is its import.
+    sys.modules["typing_extensions"] = None
+    import msgspec
+    del sys.modules["typing_extensions"]
     from slipstream.worker.main import main
     main(link, page, config)
 boot()
@@ -67,7 +70,6 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
         config: what came first over the socket.
     """
     del sys.modules["__main__"].__dict__["boot"]
-    _follow_client(config["client"])
     signal.pthread_sigmask(signal.SIG_SETMASK, config["blocked_signals"])
     with contextlib.suppress(OSError):
         os.chdir(config["cwd"])  # where it is gone, the worker stays where it was started
@@ -75,14 +77,17 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
         _by_line(stream)
     page = SharedPage(page_descriptor)
     os.close(page_descriptor)
-    link = Link(socket.socket(fileno=link_descriptor))
+    link = Link(socket(fileno=link_descriptor))
     if _initialize(link, config["initializer"]):
-        link.send([Hello(os.getpid(), sys.version.split()[0], VERSION)])
+        link.send([Hello(os.getpid(), sys.version.split()[0], __version__)])
+        _follow_client(config["client"])  # now, since the import of ctypes takes as long as the client's answer
         Loop(link, page).run()
 
 
 def _follow_client(client: int) -> None:
     """Die with the client. Beside the keeper, since that one may be starting, or be killed itself."""
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != client:

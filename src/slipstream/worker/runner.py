@@ -9,7 +9,6 @@ from typing import Any
 
 from slipstream.protocol.messages import Done, Failed, Run
 from slipstream.serde.callables import callable_label
-from slipstream.serde.exceptions import encode_exception
 from slipstream.serde.values import decode_call, encode_value
 from slipstream.worker.page import SharedPage
 
@@ -47,6 +46,8 @@ def _encode_result(function: object, value: object) -> bytes:
 
 def _encode_raised(error: BaseException, function: object) -> bytes:
     """The exception without the frames of this file."""
+    from slipstream.serde.exceptions import encode_exception  # 5 ms, when a task raises first
+
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
