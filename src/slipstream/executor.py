@@ -5,6 +5,7 @@ Never here: threads, sockets, states of tasks.
 
 import itertools
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -145,7 +146,7 @@ class Executor(StandardExecutor):
         """Call `fn` with one item of each iterable; results in the order of the input.
 
         Input is drawn as results are taken, so it may be endless. What has a length is run to its end even if nobody
-        takes the results: at `shutdown(wait=True)`, or when the `with` block ends.
+        takes the results: its rest is submitted at `shutdown`, when the `with` block ends, or when the program does.
 
         Args:
             fn: the callable.
@@ -175,6 +176,7 @@ class Executor(StandardExecutor):
         feed.refill()
         if feed.sized and not feed.exhausted:
             self._waiting_feeds.add(feed)
+            _waited_for.add(self)
         return self._iterate(feed, feed.results(timeout))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -184,21 +186,11 @@ class Executor(StandardExecutor):
             wait: return when all futures have ended, their callbacks have run, and nothing of the executor is left.
             cancel_futures: cancel what has not been assigned to a worker.
         """
-        if wait and not cancel_futures:
-            for feed in (*self._waiting_feeds, *self._begun_feeds):
-                if feed.sized:
-                    feed.submit_rest()
-        self._waiting_feeds.clear()
-        shielded = signals.enter()
         try:
-            self._engine.close()
-            if cancel_futures:
-                self._engine.cancel_pending()
-            if wait:
-                self._engine.wait_ended()
-        finally:
-            if shielded:
-                signals.leave()
+            if not (cancel_futures or self._engine.over):
+                self._submit_rest()
+        finally:  # the input of a map may raise
+            self._end(wait=wait, cancel_futures=cancel_futures)
 
     def stats(self) -> Stats:
         """Counters so far.
@@ -239,8 +231,43 @@ class Executor(StandardExecutor):
 
     def _iterate(self, feed: Feed, results: Generator[Any, None, None]) -> Generator[Any, None, None]:
         self._waiting_feeds.discard(feed)
+        if not self._waiting_feeds:
+            _waited_for.discard(self)
         self._begun_feeds.add(feed)
         yield from results
+
+    def _end(self, *, wait: bool, cancel_futures: bool) -> None:
+        self._waiting_feeds.clear()
+        _waited_for.discard(self)
+        shielded = signals.enter()
+        try:
+            self._engine.close()
+            if cancel_futures:
+                self._engine.cancel_pending()
+            if wait:
+                self._engine.wait_ended()
+        finally:
+            if shielded:
+                signals.leave()
+
+    def _submit_rest(self) -> None:
+        """Submit what is left of maps whose input has an end."""
+        for feed in (*self._waiting_feeds, *self._begun_feeds):
+            if feed.sized:
+                feed.submit_rest()
+
+
+#: Executors with a map that nobody has begun to iterate over: they are not to be collected before it has run.
+_waited_for: set[Executor] = set()
+
+
+def _at_exit() -> None:
+    for executor in list(_waited_for):
+        executor.shutdown()
+
+
+# After the engine's own, so called before it.
+threading._register_atexit(_at_exit)  # pyright: ignore
 
 
 def _number_of_workers(asked: int | None) -> int:

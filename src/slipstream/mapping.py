@@ -77,6 +77,8 @@ class Feed:
         #: Items drawn whose results have not all been taken.
         self._outstanding = 0
         self._item_ns: int | None = None
+        #: A thread is drawing: at a shutdown another one leaves the rest to it.
+        self._drawing = False
         self.exhausted = False
 
     @property
@@ -86,6 +88,13 @@ class Feed:
 
     def refill(self) -> None:
         """Draw and submit until the window is full."""
+        self._drawing = True
+        try:
+            self._fill_window()
+        finally:
+            self._drawing = False
+
+    def _fill_window(self) -> None:
         while not self.exhausted:
             size = self._chunk_items()
             if self._buffersize is not None:
@@ -99,7 +108,7 @@ class Feed:
 
     def submit_rest(self) -> None:
         """Draw and submit all that is left, whatever the window: the executor takes no more tasks after this."""
-        while not self.exhausted:
+        while not (self.exhausted or self._drawing):
             self._draw(self._chunk_items())
 
     def cancel(self) -> None:
@@ -141,7 +150,7 @@ class Feed:
             try:
                 values = future.result(None if deadline is None else deadline - time.monotonic())
             except (WorkerLost, PayloadError) as error:
-                if len(items) == 1:
+                if len(items) == 1 or future.succeeded:  # it has run, and cannot be loaded here
                     raise
                 self._run_singly(error)
             else:
@@ -165,7 +174,7 @@ class Feed:
     def _submit_one(self, item: Any) -> Future[list[Any]]:
         try:
             return self._submit(self._fn, [item], spread=self._spread)
-        except PayloadError as error:
+        except (PayloadError, RuntimeError) as error:  # the item cannot be sent, or the executor takes no more tasks
             return Future.of_failed(callable_label(self._fn), error)
 
     def _draw(self, size: int) -> None:

@@ -57,10 +57,11 @@ class LocalPool:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._workers: dict[SlotId, WorkerProcess] = {}
         self._keeper = Keeper()
-        #: From the first report on: its start takes 10 ms from the first result, and before there is nothing to keep
-        #: that PR_SET_PDEATHSIG does not end.
-        self._keeper_wanted = False
-        self._keeper_failed = False
+        #: A worker has reported something. Before, the keeper's start would take 10 ms from the first result, and there
+        #: is nothing to keep that PR_SET_PDEATHSIG does not end; but an initializer may take long, and start processes.
+        self._reported = bool(initializer)
+        #: One runs, or one more is not worth it.
+        self._keeper_settled = False
         self._keeper_started_s = 0.0
         self._sink: EventSink | None = None
         self._wanted = 0
@@ -112,7 +113,7 @@ class LocalPool:
     @property
     def untended(self) -> bool:
         """Whether a process is to be started."""
-        return not self._closing and (len(self._workers) < self._wanted or self._keeper_wanted)
+        return not self._closing and (len(self._workers) < self._wanted or self._lacks_keeper)
 
     def tend(self) -> None:
         """Start workers up to the number wanted, and then a keeper if there is none."""
@@ -121,7 +122,7 @@ class LocalPool:
                 self._start_worker()
             except OSError as error:
                 self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
-        if self._keeper_wanted and not self._closing:
+        if self._lacks_keeper and not self._closing:
             self._start_keeper()
 
     def stop(self, slot: SlotId, *, kill: bool) -> bool:
@@ -195,8 +196,12 @@ class LocalPool:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
 
+    @property
+    def _lacks_keeper(self) -> bool:
+        return self._reported and not self._keeper_settled
+
     def _start_keeper(self) -> None:
-        self._keeper_wanted = False
+        self._keeper_settled = True
         self._keeper.start()
         self._keeper_started_s = time.monotonic()
         self._watch(self._keeper.pidfd, self._keeper_died)
@@ -204,13 +209,10 @@ class LocalPool:
     def _keeper_died(self, what: int) -> None:
         self._unwatch(self._keeper.pidfd)
         self._keeper.close()
-        if time.monotonic() - self._keeper_started_s < _KEEPER_TRIAL_S:
-            self._keeper_failed = True
-            logger.error(
-                "the keeper process died at its start: if this process is killed, its workers' children may stay"
-            )
+        if time.monotonic() - self._keeper_started_s >= _KEEPER_TRIAL_S:
+            self._keeper_settled = False
         else:
-            self._keeper_wanted = True
+            logger.error("the keeper died at its start: if this process is killed, children of its workers may stay")
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class LocalPool:
         for body in bodies:
             if worker.greeted:
                 self._failed_starts = 0
-                self._keeper_wanted = self._keeper.pidfd < 0 and not self._keeper_failed
+                self._reported = True
                 self._to_sink.received(worker.slot, body)
             else:
                 self._greet(worker, body)

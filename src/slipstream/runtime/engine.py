@@ -122,6 +122,11 @@ class Engine:
         """
         self._turn((FromClient(MAIN_CLIENT, (message,)),), submitting=True)
 
+    @property
+    def over(self) -> bool:
+        """Whether no more tasks are taken."""
+        return self._closing or self._ended or self._forked or self.error is not None
+
     def refuse_if_over(self) -> None:
         """Raise what `submit` would raise now, whatever the task."""
         if self._forked:
@@ -341,8 +346,8 @@ class Engine:
     def _end(self) -> None:
         pool, reactor = self._pool, self._reactor
         assert pool is not None and reactor is not None
-        reactor.stop_leaders()
         try:
+            reactor.stop_leaders()
             if self.error is not None:
                 self._break()
             self._client.finish_handed_over()

@@ -27,6 +27,8 @@ from slipstream.runtime import signals
 
 _NEVER = 1 << 62
 _TICK_S = 0.001
+#: What waits longer looks at the clock in between: epoll counts milliseconds in 32 bits.
+_LONGEST_S = 1e6
 
 
 class Sleeper:
@@ -272,4 +274,4 @@ def _left(deadline: float | None) -> float:
     """Seconds until then: 0 if it is over, negative for ever."""
     if deadline is None:
         return -1.0
-    return min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+    return min(max(deadline - time.monotonic(), 0.0), _LONGEST_S)

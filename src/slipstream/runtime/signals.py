@@ -159,5 +159,11 @@ def _deliver(noted: list[int]) -> None:
 
 
 def after_fork_in_child() -> None:
-    """The thread that forked is the child's main thread."""
-    _shield.main = get_ident()
+    """The thread that forked is the child's main thread; the one that may have held signals back is not there."""
+    global _shield
+    shield = _shield
+    if shield.main != get_ident():
+        _shield = _Shield()
+        _shield.main = get_ident()
+        if shield.active:
+            _restore(list(shield.handlers.items()))
