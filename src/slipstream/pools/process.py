@@ -47,8 +47,9 @@ class WorkerProcess:
         self._epoll = epoll
         self._sending = threading.Lock()
         self._blocked = False
-        #: What the socket did not take yet.
-        self._unsent: deque[memoryview] = deque()
+        #: What the socket did not take yet. Appended to by any thread; taken from by the one that holds `_sending`,
+        #: which is only ever tried: the collector may run a finalizer in there that sends.
+        self._unsent: deque[bytes | memoryview] = deque()
         self._reader = FrameReader()
         page = SharedPage.create()
         self.page = SharedPage(page)
@@ -63,6 +64,10 @@ class WorkerProcess:
                     stderr=subprocess.PIPE,
                     process_group=0,
                 )
+            except OSError:
+                self.stream.close()
+                self.page.close()
+                raise
             finally:
                 os.close(page)
         self.pid = self._process.pid
@@ -78,49 +83,47 @@ class WorkerProcess:
 
     def send(self, body: bytes) -> None:
         """Send a frame, now or as soon as the socket takes it."""
-        with self._sending:
-            if len(body) > _JOIN_BYTES:
-                self._unsent += (memoryview(frame_header(body)), memoryview(body))
-            else:
-                frame = frame_header(body) + body
-                if not self._unsent and self._send_at_once(frame):
-                    return
-                self._unsent.append(memoryview(frame))
-            self._push()
-
-    def _send_at_once(self, frame: bytes) -> bool:
-        """Whether nothing of a frame is left to send; most go this way, which is 1 µs less than through the deque."""
-        try:
-            count = self.stream.send(frame)
-        except OSError:
-            return False
-        if count < len(frame):
-            self._unsent.append(memoryview(frame)[count:])
-            self._push()
-        return True
+        if len(body) > _JOIN_BYTES:
+            self._unsent.extend((frame_header(body), body))
+        else:
+            self._unsent.append(frame_header(body) + body)
+        self.send_rest()
 
     def send_rest(self) -> None:
-        """Send what the socket did not take before."""
-        with self._sending:
-            self._push()
-
-    def _push(self) -> None:
-        unsent, blocked = self._unsent, False
-        while unsent and not blocked:
+        """Send what waits, as far as the socket takes it, unless another thread does; that one looks again."""
+        unsent, sending = self._unsent, self._sending
+        while unsent and sending.acquire(blocking=False):
             try:
-                count = self.stream.send(unsent[0])
+                blocked = not self._push()
+                if blocked is not self._blocked:
+                    self._blocked = blocked
+                    self._poll_for_room(blocked)
+            finally:
+                sending.release()
+            if blocked:
+                return
+
+    def _push(self) -> bool:
+        """Whether the socket took everything."""
+        unsent = self._unsent
+        while unsent:
+            first = unsent[0]
+            try:
+                count = self.stream.send(first)
             except BlockingIOError:
-                blocked = True
+                return False
             except OSError:
                 unsent.clear()  # the worker is gone, or going: its end is told by `pidfd`
+                return True
+            if count == len(first):
+                unsent.popleft()
             else:
-                if count == len(unsent[0]):
-                    unsent.popleft()
-                else:
-                    unsent[0] = unsent[0][count:]
-        if blocked is not self._blocked and not self.hung_up:
-            self._blocked = blocked
-            self._epoll.modify(self.stream, select.EPOLLIN | select.EPOLLOUT if blocked else select.EPOLLIN)
+                unsent[0] = memoryview(first)[count:]
+        return True
+
+    def _poll_for_room(self, wanted: bool) -> None:
+        with contextlib.suppress(OSError):  # it has hung up just now
+            self._epoll.modify(self.stream, select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN)
 
     def receive(self) -> list[bytes] | None:
         """Frame bodies that are complete after one read; None at the end of the stream."""
@@ -147,10 +150,8 @@ class WorkerProcess:
 
     def hang_up(self) -> None:
         """The socket has ended: the process has died, or a task has closed it, and nothing else can come."""
-        with self._sending:
-            self.hung_up = True
-            self._unsent.clear()
-            self._epoll.unregister(self.stream)
+        self.hung_up = True
+        self._epoll.unregister(self.stream)
         death = select.poll()
         death.register(self.pidfd, select.POLLIN)
         if not death.poll(_DYING_MS):

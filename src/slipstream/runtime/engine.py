@@ -305,8 +305,8 @@ class Engine:
         self._sys_path = list(sys.path)
         pool = self._pool = self._make_pool()
         self._reactor = Reactor(pool, self._step)
+        self._open = True  # before the thread runs: it may break at once
         self._thread = start_thread("io", self._run, self._died)
-        self._open = True
 
     def _run(self) -> None:
         pool, reactor = self._pool, self._reactor

@@ -162,6 +162,7 @@ class Reactor:
 
     def _end_leading(self) -> None:
         self._leader = 0
+        self._epoch += self._parked  # so that the I/O thread ticks once more, and who is promoted comes first
         self.reading.release()
         if self._parked:
             self._parked = False
