@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from slipstream.protocol.ids import ClientId, TaskId, WorkerId
-from slipstream.protocol.messages import ClientMessage, WorkerMessage
+from slipstream.protocol.ids import ClientId, WorkerId
+from slipstream.protocol.messages import ClientMessage, TaskAttempt, WorkerMessage
 
 
 class FromClient(Struct, frozen=True):
@@ -52,7 +52,12 @@ class WorkerEnd(Struct, frozen=True):
     exit_status: int | None = None
     last_output: bytes = b""
     #: The attempt that ran at that moment; None if it ran none.
-    running: tuple[TaskId, int] | None = None
+    running: TaskAttempt | None = None
+    #: The attempt that ran last, or runs: of what was sent before it, all has started.
+    last: TaskAttempt | None = None
+    #: Only a task can have caused this end, though perhaps not the one that ran: it wrote to the worker's connection,
+    #: say.
+    by_task: bool = False
     #: Index of the item that ran, where that attempt is a map chunk.
     item: int = 0
 

@@ -4,7 +4,7 @@ The rules, each with its reason:
 
 - Prefetch by measured time. A worker is filled to HIGH_WATER_NS of work and again below LOW_WATER_NS, which is longer
   than the 5 ms that the reading thread may wait for the interpreter lock. A callable that was never measured counts as
-  a full worker, so it gets one task at a time.
+  a full worker, so it gets one task at a time; so does a task that is suspected of having ended a worker.
 - Few turns that send. A turn with client events only sends to a *hungry* worker: one that has at most one task. The
   rest leaves with a worker's next report, when GATHER tasks have come since the last send, or GATHER_NS after the first
   of them. (A frame at each submit cost 20-33 µs a task in a bag of 100,000; with this rule 10-13.)
@@ -166,7 +166,7 @@ class Placement:
         most = min(share, ready.live, MAX_PREFETCH - len(worker.tasks))
         for given in range(most):
             task = ready.take()
-            per_item = self._estimate(task.digest)
+            per_item = None if task.suspicions else self._estimate(task.digest)
             estimate = HIGH_WATER_NS if per_item is None else per_item * (task.items or 1)
             if worker.tasks and worker.backlog_ns + estimate > HIGH_WATER_NS:
                 ready.put_back(task)

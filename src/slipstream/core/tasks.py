@@ -39,6 +39,8 @@ class Task(Struct, gc=False):
     retracting: bool = False
     #: Lost workers charged to it.
     losses: int = 0
+    #: Lost workers on which it had run and was not reported, and no other task is known to be the cause.
+    suspicions: int = 0
     #: Dependencies that have not succeeded yet; zero in every state but WAITING and CANCELLED, FAILED.
     missing: int = 0
     #: Live tasks that take its result, in order of submission (a dict, to remove one of 100,000 at no cost).

@@ -100,8 +100,11 @@ class Pool(Protocol):
         """Start what is to be started. By the I/O thread only, since the kernel ends children with their thread."""
         ...
 
-    def stop(self, slot: SlotId, *, kill: bool) -> bool:
-        """End one worker, by asking or by force. False: this pool cannot."""
+    def stop(self, slot: SlotId, *, kill: bool, reason: str = "") -> bool:
+        """End one worker, by asking or by force. False: this pool cannot.
+
+        A reason says what the worker did wrong that only a task can have caused.
+        """
         ...
 
     def close(self, *, kill: bool = False) -> None:

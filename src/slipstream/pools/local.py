@@ -125,15 +125,16 @@ class LocalPool:
         if self._lacks_keeper and not self._closing:
             self._start_keeper()
 
-    def stop(self, slot: SlotId, *, kill: bool) -> bool:
+    def stop(self, slot: SlotId, *, kill: bool, reason: str = "") -> bool:
         """End one worker, by asking or by force."""
         worker = self._workers.get(slot)
-        if worker is None:
-            return True
-        if kill:
-            worker.kill()
-        else:
-            self.send(slot, FrameId(0), encode([Stop()]))
+        if worker is not None:
+            if not kill:
+                worker.send(encode([Stop()]))
+            elif reason:
+                worker.punish(f"the worker process sent what it must not, and was killed: {reason}")
+            else:
+                worker.kill()
         return True
 
     def close(self, *, kill: bool = False) -> None:
@@ -255,7 +256,7 @@ class LocalPool:
                 self._deliver(worker, bodies)
         except ProtocolError as error:
             logger.error("worker %d sent what it must not, and is killed: %s", worker.pid, error)
-            worker.kill()
+            self.stop(worker.slot, kill=True, reason=str(error))
 
     def _deliver(self, worker: WorkerProcess, bodies: list[bytes]) -> None:
         for body in bodies:

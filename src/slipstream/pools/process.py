@@ -42,8 +42,8 @@ class WorkerProcess:
         self.greeted = False
         #: Its end of the socket is closed.
         self.hung_up = False
-        #: It was closed while the process lived.
-        self.disconnected = False
+        #: What it did that only a task can have caused, if it did.
+        self.misbehaved = ""
         self._epoll = epoll
         self._sending = threading.Lock()
         self._blocked = False
@@ -155,10 +155,14 @@ class WorkerProcess:
         death = select.poll()
         death.register(self.pidfd, select.POLLIN)
         if not death.poll(_DYING_MS):
-            self.disconnected = True
-            self.kill()
+            self.punish("the worker process closed its connection to the client, and was killed")
 
     # --- the end ------------------------------------------------------------------------------------------------------
+
+    def punish(self, reason: str) -> None:
+        """End a worker that does what it must not; a task has done something to its connection."""
+        self.misbehaved = reason
+        self.kill()
 
     def kill(self) -> None:
         """End the worker and whatever it started in its process group."""
@@ -169,14 +173,17 @@ class WorkerProcess:
         """Collect the exit status of an ended worker, after its group was ended too."""
         self.kill()  # while the dead leader keeps its number from being used again
         status = self._process.wait()
-        running = self.page.running()
+        page = self.page
+        running, last = page.running(), page.last()
         return WorkerEnd(
-            reason=_describe(status, disconnected=self.disconnected),
+            reason=self.misbehaved or _describe(status),
             signal=-status if status < 0 else None,
             exit_status=status if status >= 0 else None,
             last_output=b"".join(output.tail for output in self.outputs),
-            running=None if running is None else (running.task, running.attempt),
-            item=0 if running is None else running.item,
+            running=running and running[:2],
+            last=last and last[:2],
+            by_task=page.broken or bool(self.misbehaved),
+            item=last.item if last else 0,
         )
 
     def close(self) -> None:
@@ -201,9 +208,7 @@ def _interpreter_flags() -> list[str]:
     return subprocess._args_from_interpreter_flags()  # pyright: ignore  # as multiprocessing does
 
 
-def _describe(status: int, *, disconnected: bool) -> str:
-    if disconnected and status == -signal.SIGKILL:
-        return "the worker process closed its connection to the client, and was killed"
+def _describe(status: int) -> str:
     if status < 0:
         try:
             name = signal.Signals(-status).name

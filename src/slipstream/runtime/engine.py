@@ -285,7 +285,7 @@ class Engine:
         for worker, reason in effects.faulty_workers.items():
             logger.error("worker %d broke the protocol, and is killed: %s", worker, reason)
             if self._pool is not None:
-                self._pool.stop(SlotId(worker), kill=True)
+                self._pool.stop(SlotId(worker), kill=True, reason=reason)
         for reason in effects.faulty_clients.values():
             self._fail(InternalError(f"the client of this process broke the protocol: {reason}"))
             self._break()
@@ -402,7 +402,7 @@ class Engine:
         except ProtocolError as error:
             logger.error("worker %d sent what it must not, and is killed: %s", slot, error)
             if self._pool is not None:
-                self._pool.stop(slot, kill=True)
+                self._pool.stop(slot, kill=True, reason=str(error))
 
     def left(self, slot: SlotId, end: WorkerEnd) -> None:
         """A worker is gone."""

@@ -115,7 +115,9 @@ def begin_block() -> bool:
         try:
             while shield.noted:
                 number = shield.noted.pop(0)
+                shield.blocked = False  # the handler may call the engine
                 shield.handlers[number](number, None)
+                shield.blocked = True
         except BaseException:
             shield.blocked = False
             raise
@@ -132,11 +134,9 @@ def _note(number: int, frame: FrameType | None) -> None:
     if not shield.blocked:
         shield.noted.append(number)
         return
-    shield.blocked = False  # the handler may call the engine
-    try:
-        shield.handlers[number](number, frame)
-    finally:
-        shield.blocked = True
+    shield.blocked = False  # the handler may call the engine; and if it raises, the wait is over
+    shield.handlers[number](number, frame)
+    shield.blocked = True
 
 
 def _restore(handlers: list[tuple[int, _Handler]]) -> None:

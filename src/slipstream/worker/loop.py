@@ -77,6 +77,7 @@ class Loop:
     def take(self, commands: Iterable[WorkerCommand] | None) -> None:
         """Do what the client says, or, if it is gone, stop. To be called with `link.reading` held."""
         if commands is None:
+            self.page.report_broken()
             self.queue.clear()
             self.stopping = True
             return

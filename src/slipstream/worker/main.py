@@ -81,7 +81,11 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
     if _initialize(link, config["initializer"]):
         link.send([Hello(os.getpid(), sys.version.split()[0], __version__)])
         _follow_client(config["client"])  # now, since the import of ctypes takes as long as the client's answer
-        Loop(link, page).run()
+        try:
+            Loop(link, page).run()
+        except BaseException:
+            page.report_broken()
+            raise
 
 
 def _follow_client(client: int) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from slipstream.protocol.ids import TaskId
 
 PAGE_BYTES = 4096
-_TASK, _ATTEMPT, _STARTED, _ITEM = range(4)
+_TASK, _ATTEMPT, _STARTED, _ITEM, _RUNS, _BROKEN = range(6)
 
 
 class Running(NamedTuple):
@@ -45,12 +45,13 @@ class SharedPage:
         return descriptor
 
     def begin(self, task: TaskId, attempt: int, now_ns: int) -> None:
-        """Say that this attempt starts. The task is written last: who sees it sees the rest."""
+        """Say that this attempt starts. That it runs is written last: who sees it sees the rest."""
         words = self._words
+        words[_TASK] = task
         words[_ATTEMPT] = attempt
         words[_STARTED] = now_ns
         words[_ITEM] = 0
-        words[_TASK] = task
+        words[_RUNS] = 1
 
     def at_item(self, index: int) -> None:
         """Say which item of a chunk starts."""
@@ -58,10 +59,23 @@ class SharedPage:
 
     def end(self) -> None:
         """Say that nothing runs."""
-        self._words[_TASK] = 0
+        self._words[_RUNS] = 0
+
+    def report_broken(self) -> None:
+        """Say that the connection broke, though the client may live: then a task has broken it."""
+        self._words[_BROKEN] = 1
+
+    @property
+    def broken(self) -> bool:
+        """Whether the worker found its connection broken."""
+        return bool(self._words[_BROKEN])
 
     def running(self) -> Running | None:
         """What runs now, or ran when the worker died."""
+        return self.last() if self._words[_RUNS] else None
+
+    def last(self) -> Running | None:
+        """What runs now or ran last."""
         words = self._words
         task = words[_TASK]
         return Running(TaskId(task), words[_ATTEMPT], words[_STARTED], words[_ITEM]) if task else None
