@@ -1,0 +1,276 @@
+"""Frames come out of a stream as they went in, however it is cut; messages come out of frames; both are small."""
+
+import importlib.metadata
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import slipstream
+from slipstream.protocol import codec, version
+from slipstream.protocol.codec import (
+    HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    READ_BYTES,
+    FrameReader,
+    ProtocolError,
+    decode_commands,
+    decode_greeting,
+    decode_reports,
+    encode,
+    frame_header,
+)
+from slipstream.protocol.messages import (
+    ClientMessage,
+    Done,
+    Environment,
+    Failed,
+    Gave,
+    Greeting,
+    Hello,
+    Message,
+    Notice,
+    Retract,
+    Run,
+    Started,
+    Stop,
+    WorkerCommand,
+    WorkerMessage,
+)
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+#: Around the sizes at which something changes: nothing, the header, what fits beside it in one read, a whole read.
+EDGES = (0, HEADER_BYTES, READ_BYTES - HEADER_BYTES, READ_BYTES)
+SIZES = st.one_of(
+    st.integers(0, 300),
+    st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(0, edge - 9), edge + 9)),
+    st.just(200_000),
+)
+#: How many bytes come at once: a few, or about a read. As many as there are come in between, to end some day.
+CUTS = st.one_of(st.integers(1, 20), st.integers(READ_BYTES - 20, READ_BYTES + 20))
+
+
+def body_of(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def stream_of(bodies: list[bytes]) -> bytes:
+    return b"".join(frame_header(body) + body for body in bodies)
+
+
+def feed(reader: FrameReader, stream: bytes, cuts: Callable[[], int] = lambda: 1 << 30) -> list[bytes]:
+    """Receive a stream as a socket would give it: no more at once than `cuts` says and the target takes."""
+    bodies: list[bytes] = []
+    position = 0
+    while position < len(stream):
+        target = reader.target()
+        assert len(target) > 0
+        count = min(len(target), cuts(), len(stream) - position)
+        target[:count] = stream[position : position + count]
+        position += count
+        bodies += reader.received(count)
+    return bodies
+
+
+@given(st.lists(SIZES, max_size=5), st.lists(CUTS, min_size=1, max_size=6))
+@example([READ_BYTES - HEADER_BYTES, 0, READ_BYTES - HEADER_BYTES + 1, 1], [READ_BYTES])
+@example([200_000, 200_000], [7])
+def test_frames_come_out_whole_however_the_stream_is_cut(sizes: list[int], cuts: list[int]) -> None:
+    bodies = [body_of(size) for size in sizes]
+    reader = FrameReader()
+    assert feed(reader, stream_of(bodies), itertools.cycle([*cuts, 1 << 30]).__next__) == bodies
+    assert not reader.midway
+
+
+@given(st.lists(SIZES, max_size=3), SIZES, st.data())
+def test_a_stream_that_ends_inside_a_frame_leaves_the_reader_midway(
+    sizes: list[int], last: int, data: st.DataObject
+) -> None:
+    bodies = [body_of(size) for size in sizes]
+    torn = stream_of([body_of(last)])
+    torn = torn[: data.draw(st.integers(1, len(torn) - 1), "bytes of the last frame that came")]
+    reader = FrameReader()
+    assert feed(reader, stream_of(bodies) + torn) == bodies
+    assert reader.midway
+
+
+def test_a_new_reader_is_between_frames() -> None:
+    assert not FrameReader().midway
+
+
+def test_many_small_frames_come_out_of_one_read() -> None:
+    bodies = [bytes([n]) * n for n in range(200)]
+    reader = FrameReader()
+    stream = stream_of(bodies)
+    reader.target()[: len(stream)] = stream
+    assert reader.received(len(stream)) == bodies
+
+
+def test_what_was_handed_out_does_not_change_with_what_comes_later() -> None:
+    reader = FrameReader()
+    (first,) = feed(reader, stream_of([b"first"]))
+    (large,) = feed(reader, stream_of([b"l" * 100_000]))
+    feed(reader, stream_of([b"later", b"x" * 100_000]))
+    assert first == b"first"
+    assert large == b"l" * 100_000
+
+
+def test_a_large_body_is_received_where_it_stays() -> None:
+    """Its rest is asked for in one piece, so it is copied once: by the kernel."""
+    reader = FrameReader()
+    assert feed(reader, stream_of([body_of(1_000_000)])[:READ_BYTES]) == []
+    assert len(reader.target()) == 1_000_000 - (READ_BYTES - HEADER_BYTES)
+
+
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, (1 << 64) - 1])
+def test_a_length_that_cannot_be_true_is_a_protocol_error(size: int) -> None:
+    with pytest.raises(ProtocolError, match=f"a frame claims {size} bytes"):
+        feed(FrameReader(), size.to_bytes(HEADER_BYTES, "little"))
+
+
+def test_a_length_for_which_there_is_no_memory_is_a_protocol_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(size: int) -> bytearray:
+        raise MemoryError
+
+    reader = FrameReader()
+    monkeypatch.setattr(codec, "bytearray", no_memory, raising=False)
+    with pytest.raises(ProtocolError, match=f"a frame claims {MAX_FRAME_BYTES} bytes, for which there is no memory"):
+        feed(reader, MAX_FRAME_BYTES.to_bytes(HEADER_BYTES, "little"))
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+DECODERS: dict[str, tuple[Any, Callable[[bytes], list[Any]]]] = {
+    "commands": (WorkerCommand, decode_commands),
+    "reports": (WorkerMessage, decode_reports),
+    "greeting": (Greeting, decode_greeting),
+}
+#: These do not leave the process of the scheduler yet; their encoding is theirs all the same.
+INSIDE: dict[str, Any] = {"requests": ClientMessage, "notices": Notice}
+
+
+def messages_of(union: Any) -> st.SearchStrategy[list[Message]]:
+    """Lists of any messages of one direction."""
+    return st.lists(st.one_of([st.builds(kind, **fields_of(kind)) for kind in get_args(union)]), max_size=4)
+
+
+def fields_of(kind: type[Message]) -> dict[str, st.SearchStrategy[Any]]:
+    return {field.name: values_of(field.type) for field in msgspec.structs.fields(kind)}
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a field's type. Integers are what msgpack carries: 64 bits."""
+    while hasattr(kind, "__supertype__"):  # a NewType
+        kind = kind.__supertype__
+    if kind is int:
+        return st.integers(-(1 << 63), (1 << 64) - 1)
+    if kind is str:
+        return st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    parts = get_args(kind)
+    if parts and parts[-1] is Ellipsis:
+        return st.lists(values_of(parts[0]), max_size=3).map(tuple)
+    if type(None) in parts:
+        return st.none() | values_of(parts[0])
+    if parts:
+        return st.tuples(*map(values_of, parts))
+    return st.from_type(kind)
+
+
+@pytest.mark.parametrize("direction", DECODERS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_messages_come_out_as_they_went_in(direction: str, data: st.DataObject) -> None:
+    union, decode = DECODERS[direction]
+    messages = data.draw(messages_of(union))
+    (body,) = feed(FrameReader(), stream_of([encode(messages)]))
+    assert decode(body) == messages
+
+
+@pytest.mark.parametrize("direction", INSIDE)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_messages_of_clients_survive_encoding(direction: str, data: st.DataObject) -> None:
+    messages = data.draw(messages_of(INSIDE[direction]))
+    assert msgspec.msgpack.Decoder(list[INSIDE[direction]]).decode(encode(messages)) == messages
+
+
+def test_messages_come_out_of_a_body_that_was_received_in_place() -> None:
+    messages = [Done(1, 1, 5, body_of(300_000)), Started(2, 1)]
+    (body,) = feed(FrameReader(), stream_of([encode(messages)]))
+    assert decode_reports(body) == messages
+
+
+NOT_REPORTS = {
+    "nothing": b"",
+    "text": b"hello",
+    "not a list": msgspec.msgpack.encode({"a": 1}),
+    "torn": encode([Done(1, 1, 5, b"result")])[:-1],
+    "a command": encode([Stop()]),
+    "another type of field": msgspec.msgpack.encode([[10, "one", 1]]),
+    "a missing field": msgspec.msgpack.encode([[10, 1]]),
+    "an unknown tag": msgspec.msgpack.encode([[99, 1, 1]]),
+    "text that is not UTF-8": msgspec.msgpack.encode([[10, 1, 1]]).replace(b"\x0a", b"\xa1\xff"),
+}
+
+
+@pytest.mark.parametrize("body", NOT_REPORTS.values(), ids=NOT_REPORTS)
+def test_what_is_not_a_message_is_a_protocol_error(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match=f"a frame of {len(body)} bytes cannot be read: "):
+        decode_reports(body)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_from_anywhere_are_messages_or_a_protocol_error(body: bytes) -> None:
+    for _, decode in DECODERS.values():
+        try:
+            messages = decode(body)
+        except ProtocolError:
+            continue
+        assert decode(encode(messages)) == messages
+
+
+def test_messages_of_another_direction_are_a_protocol_error() -> None:
+    commands = [Run(1, 1, b"d", b"p"), Retract(((1, 1),)), Environment(("/usr",)), Stop()]
+    reports = [Started(1, 1), Done(1, 1, 1, b""), Failed(1, 1, 1, b""), Gave(((1, 1),))]
+    for message in commands:
+        with pytest.raises(ProtocolError):
+            decode_reports(encode([message]))
+    for message in [*reports, Hello(1, "3.11", "0.1")]:
+        with pytest.raises(ProtocolError):
+            decode_commands(encode([message]))
+
+
+def test_the_release_that_a_greeting_names_is_that_of_the_distribution() -> None:
+    assert version.__version__ == slipstream.__version__ == importlib.metadata.version("slipstream")
+
+
+def test_every_message_has_a_tag_of_its_own() -> None:
+    unions = [*INSIDE.values(), *(union for union, _ in DECODERS.values())]
+    kinds = [kind for union in unions for kind in get_args(union)]
+    assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds) == 20
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+DIGEST = bytes(17)
+#: A million tasks into a run, in its own process, ids and durations take the most that a usual run needs.
+LATE = 1_000_000
+
+
+def test_a_no_op_is_small_on_the_wire() -> None:
+    """One more task in a frame, beside its payload and the digest of its callable."""
+    run = Run(LATE, 1, DIGEST, b"")
+    assert len(encode([run, run])) - len(encode([run])) <= len(DIGEST) + 14
+    done = Done(LATE, 1, 150_000, b"")
+    assert len(encode([done, done])) - len(encode([done])) <= 16
+
+
+def test_a_frame_adds_little_to_its_messages() -> None:
+    body = encode([Started(LATE, 1)] * 256)
+    assert len(frame_header(body)) + len(body) - 256 * (len(encode([Started(LATE, 1)])) - 1) <= 11

@@ -1,0 +1,153 @@
+"""`check_invariants` finds what it is there to find: each invariant, broken by hand, is named."""
+
+from collections.abc import Callable
+
+import pytest
+from turns import MS, Turns, submit
+
+from slipstream.core.invariants import check_invariants
+from slipstream.core.scheduler import Scheduler
+from slipstream.core.states import State
+from slipstream.core.tasks import NOWHERE, Worker
+from slipstream.errors import InternalError
+from slipstream.protocol.ids import WorkerId
+from slipstream.protocol.messages import Cancel, Started
+
+#: In the scheduler that `populated` makes.
+RUNNING, ASSIGNED, LATER, READY, WAITING, SUCCEEDED, CANCELLED = range(7)
+BUSY, SPARE = WorkerId(7), WorkerId(8)
+
+
+def populated() -> Scheduler:
+    """A task in each state, a worker in a long task, and one that idles since it has just lost what it had."""
+    turns = Turns()
+    turns.learn(b"f", MS)
+    turns.join(BUSY)
+    turns.submit(SUCCEEDED, keep=True)
+    turns.done(BUSY, SUCCEEDED)
+    turns.submit(RUNNING, ASSIGNED, LATER, keep=True)
+    turns.worker(BUSY, Started(RUNNING, 1))
+    turns.client(submit(READY), submit(CANCELLED, keep=True), Cancel(CANCELLED))
+    turns.submit(WAITING, dependencies=(READY, SUCCEEDED))
+    return turns.scheduler
+
+
+def worker(scheduler: Scheduler) -> Worker:
+    return scheduler.placement.workers[BUSY]
+
+
+def break_filing(s: Scheduler) -> None:
+    s.tasks[99] = s.tasks[READY]
+
+
+def break_bucket_state(s: Scheduler) -> None:
+    worker(s).long = None
+    s.tasks[RUNNING].state = State.ASSIGNED
+    s.placement.single[BUSY] = worker(s)
+
+
+def break_two_buckets(s: Scheduler) -> None:
+    s.placement.single[BUSY] = s.placement.roomy[BUSY] = worker(s)
+
+
+def break_room(s: Scheduler) -> None:
+    s.placement.roomy[BUSY] = worker(s)
+
+
+def break_idleness(s: Scheduler) -> None:
+    spare = Worker(SPARE)
+    s.placement.workers[SPARE] = s.placement.idle[SPARE] = spare
+    s.placement.deadline = None
+
+
+def break_prefetch(s: Scheduler) -> None:
+    worker(s).tasks |= dict.fromkeys(range(100, 400), s.tasks[ASSIGNED])
+
+
+def set_task(task: int, **fields: object) -> Callable[[Scheduler], None]:
+    def break_it(s: Scheduler) -> None:
+        for name, value in fields.items():
+            setattr(s.tasks[task], name, value)
+
+    return break_it
+
+
+def set_worker(**fields: object) -> Callable[[Scheduler], None]:
+    def break_it(s: Scheduler) -> None:
+        for name, value in fields.items():
+            setattr(worker(s), name, value)
+
+    return break_it
+
+
+BROKEN: dict[str, Callable[[Scheduler], object]] = {
+    "task 3 is filed under 99": break_filing,
+    "not at its worker": set_task(ASSIGNED, worker=SPARE),
+    "placed without an attempt": set_task(ASSIGNED, attempt=0),
+    "at a worker in the wrong state: .*task=3": set_task(READY, worker=BUSY),
+    "at a worker in the wrong state: .*task=6": set_task(CANCELLED, retracting=True),
+    "waits for 1 inputs": set_task(WAITING, missing=2),
+    "waits in the wrong state": set_task(WAITING, state=State.READY),
+    "takes what is forgotten": lambda s: s.tasks.pop(SUCCEEDED),
+    "outlived its losses": set_task(READY, losses=1),
+    "unknown to 5": set_task(SUCCEEDED, dependents=None),
+    "holds its payload after its end": set_task(SUCCEEDED, payload=b"p"),
+    "not forgotten": set_task(CANCELLED, kept=False),
+    "has dependents after it failed": set_task(CANCELLED, dependents={WAITING: None}),
+    "result in the wrong state": set_task(SUCCEEDED, result=None),
+    "6 depends on it and is over": set_task(READY, dependents={WAITING: None, CANCELLED: None}),
+    "worker 7 has 303 tasks": break_prefetch,
+    "worker 7 has foreign tasks": lambda s: worker(s).tasks.update({READY: s.tasks[READY]}),
+    "worker 7: backlog is off": set_worker(backlog_ns=1),
+    "worker 7: retractions are off": set_worker(retracting=1),
+    r"worker 7 runs \[0\], not 1": set_worker(long=ASSIGNED),
+    "worker 7: asked or not": lambda s: s.placement.asked.add(BUSY),
+    "5 tasks are live, not 8": lambda s: setattr(s, "live", 8),
+    "1 READY, 0 queued": lambda s: s.ready.take(),
+    "the queue holds other tasks": lambda s: (s.ready.take(), s.ready.add(other_ready())),
+    "a task is READY and a worker idle, and nothing will change that": break_idleness,
+    "workers were touched and not placed": lambda s: s.placement.touched.update({BUSY: worker(s)}),
+    "a worker is in two buckets": break_two_buckets,
+    "worker 8: idle or not": lambda s: s.placement.workers.update({SPARE: Worker(SPARE)}),
+    "worker 7: not single": break_bucket_state,
+    "worker 7: not roomy": break_room,
+    "a bucket holds a worker that is gone": lambda s: s.placement.loaded.update({SPARE: Worker(SPARE)}),
+}
+
+
+def other_ready():
+    turns = Turns()
+    turns.submit(77)
+    return turns.scheduler.tasks[77]
+
+
+def test_nothing_is_wrong_with_what_is_broken_below() -> None:
+    scheduler = populated()
+    check_invariants(scheduler)
+    assert [scheduler.tasks[n].state for n in range(7)] == [
+        State.RUNNING,
+        State.ASSIGNED,
+        State.ASSIGNED,
+        State.READY,
+        State.WAITING,
+        State.SUCCEEDED,
+        State.CANCELLED,
+    ]
+    assert scheduler.tasks[READY].worker == NOWHERE
+
+
+@pytest.mark.parametrize(("complaint", "break_it"), BROKEN.items(), ids=[name.split(":")[0] for name in BROKEN])
+def test_a_broken_invariant_is_named(complaint: str, break_it: Callable[[Scheduler], object]) -> None:
+    scheduler = populated()
+    break_it(scheduler)
+    with pytest.raises(InternalError, match=complaint):
+        check_invariants(scheduler)
+
+
+def test_a_held_worker_must_have_something_to_complete() -> None:
+    turns = Turns()
+    turns.join(BUSY)
+    turns.scheduler.placement.idle.clear()
+    worker(turns.scheduler).held = True
+    with pytest.raises(InternalError, match="worker 7 is held with nothing to complete"):
+        check_invariants(turns.scheduler)
