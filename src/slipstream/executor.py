@@ -105,7 +105,7 @@ class Executor(StandardExecutor):
         self._waiting_feeds: set[Feed] = set()
         self._begun_feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
         # An executor that is dropped ends when its tasks have; the program's end is the engine's own business.
-        weakref.finalize(self, self._engine.close).atexit = False
+        weakref.finalize(self, _close, self._engine).atexit = False
 
     def __repr__(self) -> str:
         return f"<Executor: {self._workers} workers on this machine, {self._engine.live_tasks()} tasks not ended>"
@@ -183,7 +183,8 @@ class Executor(StandardExecutor):
         """Take no more tasks, and end the workers when all have ended.
 
         Args:
-            wait: return when all futures have ended, their callbacks have run, and nothing of the executor is left.
+            wait: return when all futures have ended, their callbacks have run, and nothing of the executor is left. A
+                thread or an exit handler that a task left in a worker may delay that by 5 s; then the worker is killed.
             cancel_futures: cancel what has not been assigned to a worker.
         """
         try:
@@ -270,6 +271,15 @@ def _at_exit() -> None:
 threading._register_atexit(_at_exit)  # pyright: ignore
 
 
+def _close(engine: Engine) -> None:
+    shielded = signals.enter()
+    try:
+        engine.close()
+    finally:
+        if shielded:
+            signals.leave()
+
+
 def _number_of_workers(asked: int | None) -> int:
     if asked is None:
         from_environment = os.environ.get(WORKERS_VARIABLE)
@@ -279,11 +289,14 @@ def _number_of_workers(asked: int | None) -> int:
             asked = int(from_environment)
         except ValueError:
             raise ValueError(f"{WORKERS_VARIABLE}={from_environment!r} is not a number of workers") from None
-    if asked <= 0:
-        raise ValueError(f"max_workers must be greater than 0, not {asked}")
+    _require_positive("max_workers", asked)
     return asked
 
 
 def _require_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}")
+    if value is None:
+        return
+    if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be greater than 0, not {value}")

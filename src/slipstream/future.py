@@ -22,6 +22,7 @@ from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from slipstream.errors import PayloadError
 from slipstream.protocol.ids import TaskId
 from slipstream.runtime import signals
 from slipstream.runtime.reactor import Sleeper
@@ -134,7 +135,9 @@ class Future(StandardFuture[T], Generic[T]):
             Whether the task is cancelled.
         """
         if self._owner is None:
-            return super().cancel()
+            cancelled = super().cancel()
+            self._wake_all()
+            return cancelled
         if self._state not in _ENDED:
             return self._owner.cancel(self)
         return self.cancelled()
@@ -216,13 +219,23 @@ class Future(StandardFuture[T], Generic[T]):
                 signals.leave()
         self._call(fn)
 
+    def set_result(self, result: T) -> None:
+        """For a future that the user made: end it with a result. The engine does not use this."""
+        super().set_result(result)
+        self._wake_all()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """For a future that the user made: end it with an exception. The engine does not use this."""
+        super().set_exception(exception)
+        self._wake_all()
+
     # --- waiting and decoding -----------------------------------------------------------------------------------------
 
     def _wait(self, timeout: float | None) -> None:
         if self._owner is not None and self._owner.in_reader():
             raise RuntimeError(f"{self!r}: a callback cannot wait for it, since the same thread has to finish it")
         if not self._sleep(lambda: self._state not in _ENDED, timeout):
-            raise TimeoutError(f"{self!r} did not end within {timeout} s")
+            raise TimeoutError(f"{self!r} did not end in time")
 
     def _make_condition(self) -> threading.Condition:
         shielded = signals.enter()
@@ -258,6 +271,15 @@ class Future(StandardFuture[T], Generic[T]):
             if shielded:
                 signals.leave()
 
+    def _wake_all(self) -> None:
+        shielded = signals.enter()
+        try:
+            with _lock:
+                self._wake()
+        finally:
+            if shielded:
+                signals.leave()
+
     def _wake(self) -> None:
         """Wake all sleepers. To be called with `_lock` held."""
         if self._sleepers:
@@ -288,10 +310,13 @@ class Future(StandardFuture[T], Generic[T]):
         try:
             if self._failed:
                 self._exception = decode_exception(payload)
+                if isinstance(self._exception, PayloadError) and self._label not in str(self._exception):
+                    self._exception.add_note(f"This was task {self._label!r}.")  # who cannot load it cannot say
             else:
                 try:
                     self._result = decode_value(payload)
                 except Exception as error:  # noqa: BLE001  # loading runs the user's own constructors
+                    error.add_note(f"This was the result of task {self._label!r}.")
                     self._exception = error
             self._payload = None
         finally:

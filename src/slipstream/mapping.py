@@ -7,6 +7,7 @@ window is 4 chunks a worker, or `buffersize` items.
 Never here: how a chunk is run (worker.runner), or any state of tasks.
 """
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
@@ -17,6 +18,7 @@ from slipstream.errors import PayloadError, WorkerLost
 from slipstream.future import Future
 from slipstream.serde.callables import callable_label
 from slipstream.serde.exceptions import decode_exception
+from slipstream.serde.values import encode_call
 
 #: A chunk is meant to take this long. A worker is filled to 15 ms of work, so it has the next chunk when one ends.
 CHUNK_NS = 5_000_000
@@ -174,8 +176,18 @@ class Feed:
     def _submit_one(self, item: Any) -> Future[list[Any]]:
         try:
             return self._submit(self._fn, [item], spread=self._spread)
-        except (PayloadError, RuntimeError) as error:  # the item cannot be sent, or the executor takes no more tasks
+        except PayloadError as error:
+            return Future.of_failed(callable_label(self._fn), self._explain(item, error))
+        except RuntimeError as error:  # the executor takes no more tasks
             return Future.of_failed(callable_label(self._fn), error)
+
+    def _explain(self, item: Any, error: PayloadError) -> PayloadError:
+        """The error in the words of the user's call, who knows of no chunks."""
+        try:
+            encode_call(self._fn, tuple(item) if self._spread else (item,), {})
+        except PayloadError as explained:
+            return explained
+        return error
 
     def _draw(self, size: int) -> None:
         items = list(islice(self._source, size))
@@ -183,7 +195,7 @@ class Feed:
             self.exhausted = True
             return
         if self._left is not None:
-            self._left -= len(items)
+            self._left = max(self._left - len(items), 0)
         self._outstanding += len(items)
         try:
             self._chunks.append(_Chunk(items, self._submit(self._fn, items, spread=self._spread)))
@@ -193,13 +205,13 @@ class Feed:
     def _chunk_items(self) -> int:
         """How many items the next chunk gets. One, until something has been measured."""
         if self._chunksize is not None:
-            return self._chunksize
+            return min(self._chunksize, sys.maxsize)
         if self._item_ns is None and not self._measure():
             return 1
         size = min(CHUNK_NS // max(self._item_ns or 0, 1), MAX_CHUNK_ITEMS)
         if self._buffersize is not None:
             size = min(size, self._buffersize // (WINDOW_CHUNKS_PER_WORKER * self._workers))
-        if self._left is not None:
+        if self._left:  # a list may have grown in the meantime
             size = min(size, -(-self._left // (2 * self._workers)))
         return max(size, 1)
 

@@ -297,10 +297,9 @@ class LocalPool:
         """A worker died that ran nothing. Reports of others start the count anew."""
         self._failed_starts += 1
         if self._failed_starts >= MAX_FAILED_STARTS and not self._closing:
-            said = end.last_output.decode("utf-8", "backslashreplace").strip() or "nothing"
-            self._break(
-                f"{self._failed_starts} workers in a row died at their start: {end.reason}. The last one said: {said}"
-            )
+            said = end.last_output.decode("utf-8", "backslashreplace").strip()
+            said = f". The last one said: {said}" if said else ", without a word"
+            self._break(f"{self._failed_starts} workers in a row died at their start: {end.reason}{said}")
 
     def _break(self, reason: str) -> None:
         self._closing = True

@@ -172,13 +172,17 @@ class WorkerProcess:
     def reap(self) -> WorkerEnd:
         """Collect the exit status of an ended worker, after its group was ended too."""
         self.kill()  # while the dead leader keeps its number from being used again
-        status = self._process.wait()
+        status: int | None = None
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
+            status = self._process.wait()
+        self._process.returncode = self._process.returncode or 0
         page = self.page
         running, last = page.running(), page.last()
         return WorkerEnd(
             reason=self.misbehaved or _describe(status),
-            signal=-status if status < 0 else None,
-            exit_status=status if status >= 0 else None,
+            signal=-status if status is not None and status < 0 else None,
+            exit_status=status if status is not None and status >= 0 else None,
             last_output=b"".join(output.tail for output in self.outputs),
             running=running and running[:2],
             last=last and last[:2],
@@ -208,7 +212,9 @@ def _interpreter_flags() -> list[str]:
     return subprocess._args_from_interpreter_flags()  # pyright: ignore  # as multiprocessing does
 
 
-def _describe(status: int) -> str:
+def _describe(status: int | None) -> str:
+    if status is None:
+        return "the worker process ended; how is not known, since this process ignores SIGCHLD or reaps all children"
     if status < 0:
         try:
             name = signal.Signals(-status).name

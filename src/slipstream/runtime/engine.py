@@ -88,7 +88,7 @@ class Engine:
         self._make_pool = make_pool
         self._client = client
         self._scheduler = Scheduler()
-        self._lock = allocate_lock()
+        self._lock = threading.RLock()  # a finalizer may run before `_owner` is set
         #: The thread inside the lock: a finalizer that the collector runs there may come back in.
         self._owner = 0
         #: Events of such a finalizer, fed after the turn.

@@ -80,8 +80,8 @@ class Reactor:
         self._step = step
         self._pool_descriptor = pool.fileno()
         self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        #: Held while it is written, so that it is not another's descriptor by then.
-        self._kicking = threading.Lock()
+        #: Held while it is written, so that it is not another's descriptor by then. A finalizer may come back in.
+        self._kicking = threading.RLock()
         self._outer = select.epoll()
         self._outer.register(self._pool_descriptor, select.EPOLLIN)
         self._outer.register(self._kick, select.EPOLLIN)
@@ -267,7 +267,7 @@ class Reactor:
     def abandon(self) -> None:
         """The same in a forked child, where other threads may have held the locks."""
         self.closed = True
-        self._kicking = threading.Lock()
+        self._kicking = threading.RLock()
         self.close()
 
 

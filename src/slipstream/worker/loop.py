@@ -6,6 +6,7 @@ or given back, never both.
 """
 
 import contextlib
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable
@@ -32,6 +33,9 @@ class Loop:
         self.queue: deque[Run] = deque()
         self.stopping = False
         self.sentry = Sentry(self)
+        #: This is a child that a task forked, and that came back from the task.
+        self._forked = False
+        os.register_at_fork(after_in_child=self._leave_to_parent)
         #: digest -> recent longest call in ns.
         self._recent: dict[bytes, int] = {}
 
@@ -56,6 +60,9 @@ class Loop:
         if longest >= SHORT_NS or run.items:
             link.flush()
         report = run_task(run, self.page)
+        if self._forked:
+            _flush_streams()
+            os._exit(0)  # the parent reports: two processes must not answer on one connection
         sentry = self.sentry
         if sentry.watching:
             sentry.task_ended()
@@ -67,6 +74,12 @@ class Loop:
         if link.add(report):
             link.flush()
             self._read(block=False)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: let go of the connection, which is the parent's."""
+        self._forked = True
+        self.link.stream.close()
+        self.page.detach()
 
     def _read(self, *, block: bool) -> None:
         with self.link.reading:

@@ -80,6 +80,10 @@ class SharedPage:
         task = words[_TASK]
         return Running(TaskId(task), words[_ATTEMPT], words[_STARTED], words[_ITEM]) if task else None
 
+    def detach(self) -> None:
+        """Write to memory of this process only from now on: in a forked child, which does not speak for the worker."""
+        self._words = memoryview(bytearray(PAGE_BYTES)).cast("Q")
+
     def close(self) -> None:
         """Unmap."""
         self._words.release()
