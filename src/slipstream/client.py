@@ -61,7 +61,7 @@ class FutureClient:
         shielded = signals.enter()
         try:
             self._engine.cancel((future._task,))
-            if future._task in self.futures:
+            if self._engine.is_live(future._task):
                 return False
             if not future.done():  # another thread is just writing its end
                 future._sleep(lambda: not future.done(), None)

@@ -1,5 +1,7 @@
 """What a test sees of an engine from outside: its worker and keeper processes, and that it is well."""
 
+import contextlib
+import threading
 import time
 
 import psutil
@@ -19,6 +21,19 @@ def until(condition):
         assert time.monotonic() < deadline, "it did not come to be"
         time.sleep(0.002)
     return value
+
+
+@contextlib.contextmanager
+def gate_in(folder):
+    """A file for which tasks wait. It comes to be at last in any case, so that a test that fails does not hang too."""
+    path = folder / "gate"
+    opener = threading.Timer(2 * LIMIT_S, path.touch)
+    opener.daemon = True
+    opener.start()
+    yield path
+    path.touch()
+    opener.cancel()
+    opener.join()
 
 
 def _children(argument, parent):

@@ -5,7 +5,7 @@ import signal
 import threading
 
 import pytest
-from processes import LIMIT_S, until, workers
+from processes import LIMIT_S, gate_in, until, workers
 
 import calls
 import scripts
@@ -188,7 +188,8 @@ def handler():
 
 @pytest.fixture
 def gate(tmp_path):
-    return tmp_path / "gate"
+    with gate_in(tmp_path) as gate:
+        yield gate
 
 
 def alarm_in(seconds):
@@ -278,7 +279,7 @@ def test_a_handler_that_submits_and_waits(handler, gate, another_leads):
         other = threading.Thread(target=future.result)
         if another_leads:
             other.start()
-            until(lambda: executor._engine._reactor.reading.locked())
+            until(lambda: future._sleepers)
         alarm_in(0.05)
         assert future.result() is None
         if another_leads:

@@ -63,9 +63,9 @@ def test_by_value_functions(executor):
 
 @pytest.mark.parametrize("wrong", [0, -1])
 def test_sizes_must_be_positive(executor, wrong):
-    with pytest.raises(ValueError, match="chunksize must be at least 1"):
+    with pytest.raises(ValueError, match="chunksize must be"):
         executor.map(calls.square, [1], chunksize=wrong)
-    with pytest.raises(ValueError, match="buffersize must be at least 1"):
+    with pytest.raises(ValueError, match="buffersize must be"):
         executor.map(calls.square, [1], buffersize=wrong)
 
 

@@ -165,6 +165,7 @@ def test_the_leader_wakes_when_its_future_is_cancelled_by_another_thread():
         waiter = InThread(queued.result)
         leads(executor, waiter)
         assert queued._task not in pool.runs
+        eventually(lambda: queued._sleepers[0].pool is not None)  # it blocks
         assert queued.cancel()
         assert isinstance(waiter.end(), concurrent.futures.CancelledError)
 
@@ -364,7 +365,7 @@ def main_leads(executor):
 @pytest.mark.parametrize("order", ["inner first", "outer first", "both at once"])
 def test_a_signal_handler_waits_for_another_result_while_its_thread_leads(on_signal, order):
     with pool_with_futures(2) as (pool, executor, (outer, inner)):
-        got = []
+        got, returned = [], threading.Event()
         handled = on_signal(lambda: got.append(inner.result(LIMIT_S)))
 
         def other_side():
@@ -380,9 +381,11 @@ def test_a_signal_handler_waits_for_another_result_while_its_thread_leads(on_sig
             else:
                 with pool.unread():
                     pool.run(outer, inner)
+            assert returned.wait(LIMIT_S / 3)  # before the wait of the outer one is over for lack of time
 
         side = InThread(other_side)
         assert outer.result(LIMIT_S) == 0
+        returned.set()
         assert side.end() is None
         assert got == [1]
         io_thread_reads(executor)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from slipstream.core.events import WorkerEnd
 from slipstream.pools.base import Capabilities, EventSink, WorkerInfo
 from slipstream.pools.keeper import Keeper
-from slipstream.pools.output import OutputPipe
+from slipstream.pools.output import OutputPipe, occupy_standard_descriptors
 from slipstream.pools.process import WorkerProcess
 from slipstream.protocol.codec import ProtocolError, decode_greeting, encode
 from slipstream.protocol.ids import FrameId, SlotId
@@ -48,6 +48,8 @@ class LocalPool:
 
     def __init__(self, initializer: bytes = b"") -> None:
         self._initializer = initializer
+        #: Before anything else is opened.
+        self._occupied = occupy_standard_descriptors()
         self._epoll = select.epoll()
         #: What the last `wait` found and `read_ready` has not handled.
         self._ready: list[tuple[int, int]] = []
@@ -163,7 +165,7 @@ class LocalPool:
     def _close_own(self) -> None:
         with self._waking:
             wake, self._wake = self._wake, -1
-        for descriptor in (wake, *self._stuck):
+        for descriptor in (wake, *self._stuck, *self._occupied):
             os.close(descriptor)
         self._epoll.close()
 
@@ -203,6 +205,7 @@ class LocalPool:
 
     def _start_keeper(self) -> None:
         self._keeper_settled = True
+        self._occupied += occupy_standard_descriptors()
         self._keeper.start()
         self._keeper_started_s = time.monotonic()
         self._watch(self._keeper.pidfd, self._keeper_died)
@@ -218,6 +221,7 @@ class LocalPool:
     # --- workers ------------------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> None:
+        self._occupied += occupy_standard_descriptors()
         slot = SlotId(self._next_slot)
         self._next_slot += 1
         worker = WorkerProcess(slot, self._config(), self._epoll)

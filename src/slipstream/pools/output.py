@@ -13,6 +13,20 @@ _PIECE_BYTES = 4096
 TAIL_BYTES = 4096
 
 
+def occupy_standard_descriptors() -> list[int]:
+    """Put /dev/null where the client has closed a standard stream; the descriptors that were opened.
+
+    Else the next descriptor that the engine opens gets that number, and what workers print goes there.
+    """
+    opened: list[int] = []
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened.append(os.open(os.devnull, os.O_RDWR))  # the lowest number that is free, which is this one
+    return opened
+
+
 class OutputPipe:
     """One stream of one worker, on its way to a descriptor of the client.
 

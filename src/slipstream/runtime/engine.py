@@ -185,6 +185,10 @@ class Engine:
         """Whether the calling thread reads in the place of the I/O thread."""
         return self._reactor is not None and self._reactor.leads()
 
+    def is_live(self, task: TaskId) -> bool:
+        """Whether the task has not ended. Of one that has, the future may be about to be told, by another thread."""
+        return task in self._scheduler.tasks
+
     def live_tasks(self) -> int:
         """How many tasks have not ended."""
         return self._scheduler.live
