@@ -61,7 +61,7 @@ class FutureClient:
         shielded = signals.enter()
         try:
             self._engine.cancel((future._task,))
-            if self._engine.is_live(future._task):
+            if self._engine.may_end(future._task):
                 return False
             if not future.done():  # another thread is just writing its end
                 future._sleep(lambda: not future.done(), None)
@@ -180,5 +180,5 @@ def _worker_lost(future: Future[Any], lost: TaskLost) -> WorkerLost:
         signal=lost.signal,
         exit_status=lost.exit_status,
         last_output=output,
-        item=lost.item,
+        item=None if lost.item < 0 else lost.item,
     )

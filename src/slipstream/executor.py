@@ -126,14 +126,19 @@ class Executor(StandardExecutor):
         """
         if not callable(fn):
             raise TypeError(f"only a callable can be submitted, not {fn!r}")
-        began = time.perf_counter_ns()
+        shielded = signals.enter()  # a handler that raises in the middle of encoding would look like a fault of it
         try:
-            payload = encode_call(fn, args, kwargs)
-        except PayloadError as error:
-            self._engine.refuse_if_over()
-            return Future.of_failed(callable_label(fn), error)
-        self._encode_ns += time.perf_counter_ns() - began
-        return self._submit(fn, payload, 0)
+            began = time.perf_counter_ns()
+            try:
+                payload = encode_call(fn, args, kwargs)
+            except PayloadError as error:
+                self._engine.refuse_if_over()
+                return Future.of_failed(callable_label(fn), error)
+            self._encode_ns += time.perf_counter_ns() - began
+            return self._submit(fn, payload, 0)
+        finally:
+            if shielded:
+                signals.leave()
 
     def map(  # pyright: ignore[reportIncompatibleMethodOverride]  # the standard default chunksize is 1
         self,
@@ -189,7 +194,7 @@ class Executor(StandardExecutor):
         """
         try:
             if not (cancel_futures or self._engine.over):
-                self._submit_rest()
+                self._submit_rest(settle=wait)
         finally:  # the input of a map may raise
             self._end(wait=wait, cancel_futures=cancel_futures)
 
@@ -208,27 +213,29 @@ class Executor(StandardExecutor):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _submit(self, fn: Callable[..., Any], payload: bytes, items: int) -> Future[Any]:
+        """Submit an encoded call; signals are held back."""
         client, task = self._client, TaskId(next(self._task_ids))
         digest, label = identify(fn)
         future: Future[Any] = Future(client, task, label)
         message = Submit(task, digest, payload, items)
-        shielded = signals.enter()
         try:
             client.futures[task] = future
             self._engine.submit(message)
         except BaseException:
             client.futures.pop(task, None)
             raise
-        finally:
-            if shielded:
-                signals.leave()
         return future
 
     def _submit_chunk(self, fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Future[list[Any]]:
-        began = time.perf_counter_ns()
-        payload = encode_call(fn, (items, spread), {})
-        self._encode_ns += time.perf_counter_ns() - began
-        return self._submit(fn, payload, len(items))
+        shielded = signals.enter()
+        try:
+            began = time.perf_counter_ns()
+            payload = encode_call(fn, (items, spread), {})
+            self._encode_ns += time.perf_counter_ns() - began
+            return self._submit(fn, payload, len(items))
+        finally:
+            if shielded:
+                signals.leave()
 
     def _iterate(self, feed: Feed, results: Generator[Any, None, None]) -> Generator[Any, None, None]:
         self._waiting_feeds.discard(feed)
@@ -251,11 +258,13 @@ class Executor(StandardExecutor):
             if shielded:
                 signals.leave()
 
-    def _submit_rest(self) -> None:
-        """Submit what is left of maps whose input has an end."""
+    def _submit_rest(self, *, settle: bool) -> None:
+        """Submit what is left of maps whose input has an end, and see to it that what a lost worker left is run."""
         for feed in (*self._waiting_feeds, *self._begun_feeds):
             if feed.sized:
                 feed.submit_rest()
+                if settle:
+                    feed.settle()
 
 
 #: Executors with a map that nobody has begun to iterate over: they are not to be collected before it has run.

@@ -104,7 +104,7 @@ class Future(StandardFuture[T], Generic[T]):
         self._done_callbacks: list[Callable[[StandardFuture[T]], object]] = _NO_CALLBACKS
 
     @classmethod
-    def of_failed(cls, label: str, error: Exception) -> "Future[Any]":
+    def of_failed(cls, label: str, error: BaseException) -> "Future[Any]":
         """The future of a task that was not submitted, since this went wrong."""
         future: Future[Any] = cls(None, TaskId(0), label)
         future._fail(error)
@@ -135,9 +135,7 @@ class Future(StandardFuture[T], Generic[T]):
             Whether the task is cancelled.
         """
         if self._owner is None:
-            cancelled = super().cancel()
-            self._wake_all()
-            return cancelled
+            return super().cancel()
         if self._state not in _ENDED:
             return self._owner.cancel(self)
         return self.cancelled()
@@ -219,20 +217,13 @@ class Future(StandardFuture[T], Generic[T]):
                 signals.leave()
         self._call(fn)
 
-    def set_result(self, result: T) -> None:
-        """For a future that the user made: end it with a result. The engine does not use this."""
-        super().set_result(result)
-        self._wake_all()
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """For a future that the user made: end it with an exception. The engine does not use this."""
-        super().set_exception(exception)
-        self._wake_all()
-
     # --- waiting and decoding -----------------------------------------------------------------------------------------
 
     def _wait(self, timeout: float | None) -> None:
-        if self._owner is not None and self._owner.in_reader():
+        if self._owner is None:  # the user ends it, perhaps by hand under the condition: the standard wait
+            super().exception(timeout)
+            return
+        if self._owner.in_reader():
             raise RuntimeError(f"{self!r}: a callback cannot wait for it, since the same thread has to finish it")
         if not self._sleep(lambda: self._state not in _ENDED, timeout):
             raise TimeoutError(f"{self!r} did not end in time")
@@ -267,15 +258,6 @@ class Future(StandardFuture[T], Generic[T]):
             with _lock:
                 self._sleepers = [other for other in self._sleepers or () if other is not sleeper]
                 return not needed()
-        finally:
-            if shielded:
-                signals.leave()
-
-    def _wake_all(self) -> None:
-        shielded = signals.enter()
-        try:
-            with _lock:
-                self._wake()
         finally:
             if shielded:
                 signals.leave()
@@ -326,7 +308,7 @@ class Future(StandardFuture[T], Generic[T]):
 
     # --- what the client tells ----------------------------------------------------------------------------------------
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Note the error with which the future will end."""
         self._exception = error
         self._failed = True

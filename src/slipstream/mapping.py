@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from concurrent.futures import wait
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +25,10 @@ from slipstream.serde.values import encode_call
 CHUNK_NS = 5_000_000
 MAX_CHUNK_ITEMS = 32_768
 WINDOW_CHUNKS_PER_WORKER = 4
+
+
+#: What makes a chunk fail as a whole: its worker was lost, or it could not be loaded.
+_WHOLE = (WorkerLost, PayloadError)
 
 
 class SubmitChunk(Protocol):
@@ -113,6 +118,16 @@ class Feed:
         while not (self.exhausted or self._drawing):
             self._draw(self._chunk_items())
 
+    def settle(self) -> None:
+        """Wait for all chunks, and run singly the items of those that failed as a whole: nobody may ever ask for them."""
+        wait([chunk.future for chunk in self._chunks])
+        settled: deque[_Chunk] = deque()
+        for chunk in self._chunks:
+            failed = not (chunk.future.cancelled() or chunk.future.succeeded) and len(chunk.items) > 1
+            error = chunk.future.exception() if failed else None
+            settled.extend(self._singles(chunk, error) if isinstance(error, _WHOLE) else (chunk,))
+        self._chunks = settled
+
     def cancel(self) -> None:
         """Draw no more, and cancel what has not been assigned."""
         self.exhausted = True
@@ -151,27 +166,23 @@ class Feed:
             items, future = self._chunks[0]
             try:
                 values = future.result(None if deadline is None else deadline - time.monotonic())
-            except (WorkerLost, PayloadError) as error:
+            except _WHOLE as error:
                 if len(items) == 1 or future.succeeded:  # it has run, and cannot be loaded here
                     raise
-                self._run_singly(error)
+                self._chunks.extendleft(reversed(self._singles(self._chunks.popleft(), error)))
             else:
                 self._chunks.popleft()
                 self._item_ns = future.duration_ns // len(items)
                 return values, future.failures
 
-    def _run_singly(self, error: WorkerLost | PayloadError) -> None:
-        """The first chunk failed as a whole: run its items singly, but for the one that a lost worker was running."""
-        chunk = self._chunks.popleft()
+    def _singles(self, chunk: _Chunk, error: BaseException) -> list[_Chunk]:
+        """The items of a chunk that failed as a whole, each submitted anew, but for the one a lost worker was running."""
         culprit = error.item if isinstance(error, WorkerLost) else None
-        singles = [
-            _Chunk(
-                [item],
-                Future.of_failed(callable_label(self._fn), error) if index == culprit else self._submit_one(item),
-            )
+        label = callable_label(self._fn)
+        return [
+            _Chunk([item], Future.of_failed(label, error) if index == culprit else self._submit_one(item))
             for index, item in enumerate(chunk.items)
         ]
-        self._chunks.extendleft(reversed(singles))
 
     def _submit_one(self, item: Any) -> Future[list[Any]]:
         try:

@@ -241,31 +241,6 @@ def test_a_finalizer_anywhere_in_the_engine(action):
     assert (ended.status, ended.out) == (0, "all\n"), ended.err[-3000:]
 
 
-@pytest.mark.parametrize("how", ["submit", "submit and wait"])
-def test_a_client_near_its_recursion_limit_breaks_nothing(how):
-    """What is called last before the limit is the engine: it must refuse, and go on."""
-    pool = FakePool()
-    with executor_over(pool) as executor:
-        before = [executor.submit(abs, -number) for number in range(10)]
-        futures = []
-
-        def deeper(number):
-            futures.append(executor.submit(abs, -number))
-            if how == "submit and wait":
-                futures[-1].result(LIMIT_S / 6)
-            deeper(number + 1)
-
-        with pytest.raises(RecursionError):
-            deeper(0)
-        assert executor.submit(abs, -5).result(LIMIT_S) == 5
-        assert [future.result(LIMIT_S) for future in before] == list(range(10))
-        assert [future.result(LIMIT_S) for future in futures] == list(range(len(futures)))
-
-
-class Injected(BaseException):
-    """What another thread may throw into one that waits."""
-
-
 def test_an_exception_thrown_into_a_thread_that_reads_strands_no_future(engine):
     """By PyThreadState_SetAsyncExc, as time limits of test runners and notebooks do: in the middle of a turn."""
     pool, executor = engine

@@ -58,8 +58,8 @@ class WorkerEnd(Struct, frozen=True):
     #: Only a task can have caused this end, though perhaps not the one that ran: it wrote to the worker's connection,
     #: say.
     by_task: bool = False
-    #: Index of the item that ran, where that attempt is a map chunk.
-    item: int = 0
+    #: Index of the item that ran, where that attempt is a map chunk; -1 for none.
+    item: int = -1
 
 
 class WorkerLeft(Struct, frozen=True):

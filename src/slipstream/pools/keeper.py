@@ -27,10 +27,13 @@ class Keeper:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs], stdin=subprocess.DEVNULL, start_new_session=True, cwd="/"
             )
+        except OSError:
+            self.abandon()
+            raise
         finally:
             os.close(theirs)
         self.pidfd = os.pidfd_open(self._process.pid)
-        for group in self._groups:
+        for group in tuple(self._groups):
             self._tell(b"+%d\n" % group)
 
     def add(self, group: int) -> None:

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: So many workers in a row that die without having run anything break the pool: else it would start more for ever.
 MAX_FAILED_STARTS = 3
+#: Signals that somebody else sent: they say nothing about the worker.
+_BY_OTHERS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 #: A keeper that dies so soon is not worth another one.
 _KEEPER_TRIAL_S = 1.0
 #: A worker that was told to stop is killed after this time, whatever a stray thread of a task still does.
@@ -55,7 +57,7 @@ class LocalPool:
         self._ready: list[tuple[int, int]] = []
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         #: Held while it is written, so that it is not another's descriptor by then.
-        self._waking = threading.Lock()
+        self._waking = threading.RLock()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._workers: dict[SlotId, WorkerProcess] = {}
         self._keeper = Keeper()
@@ -159,7 +161,7 @@ class LocalPool:
         for worker in self._workers.values():
             worker.abandon()
         self._keeper.abandon()
-        self._waking = threading.Lock()
+        self._waking = threading.RLock()
         self._close_own()
 
     def _close_own(self) -> None:
@@ -206,7 +208,11 @@ class LocalPool:
     def _start_keeper(self) -> None:
         self._keeper_settled = True
         self._occupied += occupy_standard_descriptors()
-        self._keeper.start()
+        try:
+            self._keeper.start()
+        except OSError as error:
+            logger.error("no keeper can be started (%s): if this process is killed, its workers may stay", error)
+            return
         self._keeper_started_s = time.monotonic()
         self._watch(self._keeper.pidfd, self._keeper_died)
 
@@ -266,7 +272,7 @@ class LocalPool:
         for body in bodies:
             if worker.greeted:
                 self._failed_starts = 0
-                self._reported = True
+                self._reported = worker.reported = True
                 self._to_sink.received(worker.slot, body)
             else:
                 self._greet(worker, body)
@@ -294,7 +300,7 @@ class LocalPool:
         del self._workers[worker.slot]
         if worker.greeted:
             self._to_sink.left(worker.slot, end)
-        if end.running is None:
+        if not worker.reported and end.running is None and not (worker.greeted and end.signal in _BY_OTHERS):
             self._count_failed_start(end)
 
     def _count_failed_start(self, end: WorkerEnd) -> None:

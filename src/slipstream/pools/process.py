@@ -40,6 +40,8 @@ class WorkerProcess:
         self.slot = slot
         #: It has said that it is up.
         self.greeted = False
+        #: It has said something about a task.
+        self.reported = False
         #: Its end of the socket is closed.
         self.hung_up = False
         #: What it did that only a task can have caused, if it did.
@@ -52,26 +54,20 @@ class WorkerProcess:
         self._unsent: deque[bytes | memoryview] = deque()
         self._reader = FrameReader()
         page = SharedPage.create()
-        self.page = SharedPage(page)
-        self.stream, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, *_interpreter_flags(), "-c", BOOT, str(theirs.fileno()), str(page)],
-                    pass_fds=[theirs.fileno(), page],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    process_group=0,
-                )
-            except OSError:
-                self.stream.close()
-                self.page.close()
-                raise
-            finally:
-                os.close(page)
-        self.pid = self._process.pid
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            with contextlib.ExitStack() as undo:
+                self.page = SharedPage(page)
+                undo.callback(self.page.close)
+                self.stream, theirs = socket.socketpair()
+                undo.callback(self.stream.close)
+                with theirs:
+                    self._process = _spawn(theirs.fileno(), page)
+                undo.callback(_undo_spawn, self._process)
+                self.pid = self._process.pid
+                self.pidfd = os.pidfd_open(self.pid)
+                undo.pop_all()
+        finally:
+            os.close(page)
         self.stream.setblocking(False)
         epoll.register(self.stream, select.EPOLLIN)
         stdout, stderr = self._process.stdout, self._process.stderr
@@ -187,7 +183,7 @@ class WorkerProcess:
             running=running and running[:2],
             last=last and last[:2],
             by_task=page.broken or bool(self.misbehaved),
-            item=last.item if last else 0,
+            item=last.item if last else -1,
         )
 
     def close(self) -> None:
@@ -206,6 +202,22 @@ class WorkerProcess:
             if pipe is not None:
                 pipe.close()
         self.page.close()
+
+
+def _spawn(link: int, page: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, *_interpreter_flags(), "-c", BOOT, str(link), str(page)],
+        pass_fds=[link, page],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
+
+
+def _undo_spawn(process: subprocess.Popen[bytes]) -> None:
+    with process:
+        process.kill()
 
 
 def _interpreter_flags() -> list[str]:

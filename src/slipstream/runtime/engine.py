@@ -162,9 +162,16 @@ class Engine:
         waiter = allocate_lock()
         waiter.acquire()
         self._end_waiters.append(waiter)
-        if not self._ended:
-            signals.wait(waiter)
-        thread.join()
+        reactor = self._reactor
+        # In a signal handler, this thread may have been reading: someone else must be able to.
+        aside = reactor is not None and reactor.step_aside()
+        try:
+            if not self._ended:
+                signals.wait(waiter)
+            thread.join()
+        finally:
+            if aside and reactor is not None:
+                reactor.step_back()
 
     def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
         """Wait until the sleeper is woken or the time is over; read results meanwhile, if no other thread does."""
@@ -185,9 +192,9 @@ class Engine:
         """Whether the calling thread reads in the place of the I/O thread."""
         return self._reactor is not None and self._reactor.leads()
 
-    def is_live(self, task: TaskId) -> bool:
-        """Whether the task has not ended. Of one that has, the future may be about to be told, by another thread."""
-        return task in self._scheduler.tasks
+    def may_end(self, task: TaskId) -> bool:
+        """Whether the task has still to end. Of one that has not, the future is being told, by another thread."""
+        return task in self._scheduler.tasks or self._owner == get_ident()
 
     def live_tasks(self) -> int:
         """How many tasks have not ended."""
@@ -264,8 +271,11 @@ class Engine:
         self.traffic.turns += 1
         try:
             effects = self._scheduler.handle(events, time.monotonic_ns())
-        except Exception as error:  # noqa: BLE001  # whatever it is, no future may hang for it
+        except BaseException as error:  # no future may hang for it, whoever threw it into this thread
             self._fail(error if isinstance(error, InternalError) else _internal(error))
+            if not isinstance(error, Exception):
+                self._break()
+                raise
             return None
         for worker, commands in effects.workers.items():
             outbox = self._outboxes.get(worker)
@@ -307,8 +317,13 @@ class Engine:
 
     def _start(self) -> None:
         self._sys_path = list(sys.path)
-        pool = self._pool = self._make_pool()
-        self._reactor = Reactor(pool, self._step)
+        pool = self._make_pool()
+        try:
+            self._reactor = Reactor(pool, self._step)
+        except OSError:
+            pool.close(kill=True)
+            raise
+        self._pool = pool
         self._open = True  # before the thread runs: it may break at once
         self._thread = start_thread("io", self._run, self._died)
 
@@ -333,12 +348,15 @@ class Engine:
             if self._inbox:
                 events, self._inbox = self._inbox, []
                 self._turn(events)
-        except Exception as error:  # noqa: BLE001  # whatever it is, no future may hang for it
+        except BaseException as error:  # no future may hang for it, whoever threw it into this thread
             self._fail(_internal(error))
-        if self.error is not None:
-            reactor.closed = True
-        if self.error is not None or pool.untended:
-            reactor.kick()
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if self.error is not None:
+                reactor.closed = True
+            if self.error is not None or pool.untended:
+                reactor.kick()
 
     def _is_over(self) -> bool:
         with self._lock:
@@ -358,8 +376,9 @@ class Engine:
             pool.close(kill=self.error is not None)
             for worker in list(self._outboxes):
                 self._forget(worker)
-            reactor.close()
         finally:
+            reactor.close()
+            reactor.let_go()
             self._ended = True
             for waiter in self._end_waiters:
                 waiter.release()
@@ -367,7 +386,10 @@ class Engine:
     def _died(self, failure: InternalError) -> None:
         self._fail(failure)
         self._closing = True
-        self._end()
+        if self._ended:  # it died while it ended
+            self._break()
+        else:
+            self._end()
 
     def _fail(self, error: SlipstreamError) -> None:
         """Note why no task can run any more."""
@@ -436,7 +458,7 @@ class Engine:
         self._pool = self._reactor = None
 
 
-def _internal(error: Exception) -> InternalError:
+def _internal(error: BaseException) -> InternalError:
     failure = InternalError(f"the scheduler raised {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure

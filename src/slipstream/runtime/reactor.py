@@ -79,10 +79,10 @@ class Reactor:
         self._pool = pool
         self._step = step
         self._pool_descriptor = pool.fileno()
+        self._outer = select.epoll()
         self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         #: Held while it is written, so that it is not another's descriptor by then. A finalizer may come back in.
         self._kicking = threading.RLock()
-        self._outer = select.epoll()
         self._outer.register(self._pool_descriptor, select.EPOLLIN)
         self._outer.register(self._kick, select.EPOLLIN)
         #: Whether the I/O thread reads. Changed with `reading` held.
@@ -183,6 +183,10 @@ class Reactor:
             try:
                 blocked = signals.begin_block()
                 pool.wait(left)
+            except OSError:
+                if self.closed:
+                    return  # a signal handler has ended the engine, and with it what was waited on
+                raise
             finally:
                 if blocked:
                     signals.end_block()
@@ -247,6 +251,23 @@ class Reactor:
                 return timeout_s  # the leader looks at `_parked` after it has let go
             self._parked = False
         return _TICK_S if timeout_s < 0 else min(timeout_s, _TICK_S)
+
+    def step_aside(self) -> bool:
+        """Let others read although this thread leads: in a signal handler that waits for something else."""
+        if not self.leads():
+            return False
+        self._end_leading()
+        return True
+
+    def step_back(self) -> None:
+        """Lead on."""
+        self.reading.acquire()
+        self._leader = get_ident()
+
+    def let_go(self) -> None:
+        """After `stop_leaders`, when all is over: whoever stepped aside may come back, and finds it closed."""
+        if self.reading.locked():
+            self.reading.release()
 
     def stop_leaders(self) -> None:
         """Read no more in other threads: returns with `reading` held."""

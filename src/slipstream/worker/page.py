@@ -13,10 +13,12 @@ from slipstream.protocol.ids import TaskId
 
 PAGE_BYTES = 4096
 _TASK, _ATTEMPT, _STARTED, _ITEM, _RUNS, _BROKEN = range(6)
+#: No item of a chunk has begun: it is being loaded, or it is no chunk.
+_NO_ITEM = (1 << 64) - 1
 
 
 class Running(NamedTuple):
-    """An attempt that runs: since when (monotonic clock, ns), and at which item of a map chunk."""
+    """An attempt that runs: since when (monotonic clock, ns), and at which item of a map chunk (-1 for none)."""
 
     task: TaskId
     attempt: int
@@ -50,7 +52,7 @@ class SharedPage:
         words[_TASK] = task
         words[_ATTEMPT] = attempt
         words[_STARTED] = now_ns
-        words[_ITEM] = 0
+        words[_ITEM] = _NO_ITEM
         words[_RUNS] = 1
 
     def at_item(self, index: int) -> None:
@@ -77,8 +79,10 @@ class SharedPage:
     def last(self) -> Running | None:
         """What runs now or ran last."""
         words = self._words
-        task = words[_TASK]
-        return Running(TaskId(task), words[_ATTEMPT], words[_STARTED], words[_ITEM]) if task else None
+        if not words[_TASK]:
+            return None
+        item = words[_ITEM]
+        return Running(TaskId(words[_TASK]), words[_ATTEMPT], words[_STARTED], -1 if item == _NO_ITEM else item)
 
     def detach(self) -> None:
         """Write to memory of this process only from now on: in a forked child, which does not speak for the worker."""
