@@ -194,7 +194,7 @@ class Executor(StandardExecutor):
         """
         try:
             if not (cancel_futures or self._engine.over):
-                self._submit_rest(settle=wait)
+                self._submit_rest()
         finally:  # the input of a map may raise
             self._end(wait=wait, cancel_futures=cancel_futures)
 
@@ -258,13 +258,11 @@ class Executor(StandardExecutor):
             if shielded:
                 signals.leave()
 
-    def _submit_rest(self, *, settle: bool) -> None:
-        """Submit what is left of maps whose input has an end, and see to it that what a lost worker left is run."""
+    def _submit_rest(self) -> None:
+        """Submit what is left of maps whose input has an end."""
         for feed in (*self._waiting_feeds, *self._begun_feeds):
             if feed.sized:
                 feed.submit_rest()
-                if settle:
-                    feed.settle()
 
 
 #: Executors with a map that nobody has begun to iterate over: they are not to be collected before it has run.

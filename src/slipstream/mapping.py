@@ -11,7 +11,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-from concurrent.futures import wait
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -118,16 +117,6 @@ class Feed:
         while not (self.exhausted or self._drawing):
             self._draw(self._chunk_items())
 
-    def settle(self) -> None:
-        """Wait for all chunks, and run singly the items of those that failed as a whole: nobody may ever ask for them."""
-        wait([chunk.future for chunk in self._chunks])
-        settled: deque[_Chunk] = deque()
-        for chunk in self._chunks:
-            failed = not (chunk.future.cancelled() or chunk.future.succeeded) and len(chunk.items) > 1
-            error = chunk.future.exception() if failed else None
-            settled.extend(self._singles(chunk, error) if isinstance(error, _WHOLE) else (chunk,))
-        self._chunks = settled
-
     def cancel(self) -> None:
         """Draw no more, and cancel what has not been assigned."""
         self.exhausted = True
@@ -176,7 +165,7 @@ class Feed:
                 return values, future.failures
 
     def _singles(self, chunk: _Chunk, error: BaseException) -> list[_Chunk]:
-        """The items of a chunk that failed as a whole, each submitted anew, but for the one a lost worker was running."""
+        """The items of a chunk that failed as a whole, submitted anew, but for the one that a lost worker was running."""
         culprit = error.item if isinstance(error, WorkerLost) else None
         label = callable_label(self._fn)
         return [

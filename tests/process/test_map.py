@@ -321,11 +321,3 @@ def test_items_are_not_kept_once_their_results_are_taken(executor):
     results = executor.map(id, source, chunksize=2)
     assert len(list(results)) == 10
     assert [ref() for ref in gone] == [None] * 10
-
-
-def test_of_a_map_that_nobody_reads_only_the_item_that_killed_its_worker_is_not_run(tmp_path):
-    """What has a length is run to its end, and an item that kills its worker fails alone: both hold together."""
-    runs = tmp_path / "runs"
-    with Executor(max_workers=1) as executor:
-        executor.map(calls.die_or_note, range(6), [2] * 6, [str(runs)] * 6, chunksize=6)
-    assert set(runs.read_text()) == set("01345")

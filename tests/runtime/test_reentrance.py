@@ -241,6 +241,10 @@ def test_a_finalizer_anywhere_in_the_engine(action):
     assert (ended.status, ended.out) == (0, "all\n"), ended.err[-3000:]
 
 
+class Injected(BaseException):
+    """What another thread may throw into one that waits."""
+
+
 def test_an_exception_thrown_into_a_thread_that_reads_strands_no_future(engine):
     """By PyThreadState_SetAsyncExc, as time limits of test runners and notebooks do: in the middle of a turn."""
     pool, executor = engine
