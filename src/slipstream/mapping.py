@@ -165,7 +165,7 @@ class Feed:
                 return values, future.failures
 
     def _singles(self, chunk: _Chunk, error: BaseException) -> list[_Chunk]:
-        """The items of a chunk that failed as a whole, submitted anew, but for the one that a lost worker was running."""
+        """The items of a chunk that failed as a whole, submitted anew, but for the one that its lost worker ran."""
         culprit = error.item if isinstance(error, WorkerLost) else None
         label = callable_label(self._fn)
         return [

@@ -141,7 +141,7 @@ def test_what_depends_on_a_lost_task_fails_with_it() -> None:
     turns.submit(1)
     turns.submit(2, dependencies=(1,))
     assert turns.lose(7, running=(1, 1)) == Told(
-        clients={0: [TaskLost(1, 1, "lost", None, None, b"", 0), InputFailed(2, 1)]}
+        clients={0: [TaskLost(1, 1, "lost", None, None, b"", -1), InputFailed(2, 1)]}
     )
 
 

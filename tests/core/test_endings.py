@@ -132,7 +132,7 @@ def test_a_task_outlives_as_many_losses_as_it_may(worker_retries: int) -> None:
         assert turns.lose(7, running=(1, attempt)) == Told()
         assert turns.join(7).workers == {7: [run(1, attempt + 1)]}
     last = worker_retries + 1
-    assert turns.lose(7, running=(1, last)).notices() == [TaskLost(1, last, "lost", None, None, b"", 0)]
+    assert turns.lose(7, running=(1, last)).notices() == [TaskLost(1, last, "lost", None, None, b"", -1)]
     assert turns.scheduler.tasks == {}
 
 
@@ -141,7 +141,7 @@ def test_a_task_that_had_started_before_and_is_not_the_running_one_is_not_charge
     turns = given(7)
     turns.submit(1, 2)
     turns.worker(7, Started(1, 1))
-    assert turns.lose(7, running=(2, 1)).notices() == [TaskLost(2, 1, "lost", None, None, b"", 0)]
+    assert turns.lose(7, running=(2, 1)).notices() == [TaskLost(2, 1, "lost", None, None, b"", -1)]
     assert turns.join(8).workers == {8: [run(1, 2)]}
 
 
