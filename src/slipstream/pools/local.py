@@ -6,13 +6,13 @@ All descriptors are in one epoll, which is what `fileno` gives to the engine's r
 
 import contextlib
 import functools
+import io
 import logging
 import os
 import platform
 import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 MAX_FAILED_STARTS = 3
 #: Signals that somebody else sent: they say nothing about the worker.
 _BY_OTHERS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+#: What adds one to an eventfd.
+_ONCE = (1).to_bytes(8, sys.byteorder)
 #: A keeper that dies so soon is not worth another one.
 _KEEPER_TRIAL_S = 1.0
 #: A worker that was told to stop is killed after this time, whatever a stray thread of a task still does.
@@ -55,9 +57,8 @@ class LocalPool:
         self._epoll = select.epoll()
         #: What the last `wait` found and `read_ready` has not handled.
         self._ready: list[tuple[int, int]] = []
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        #: Held while it is written, so that it is not another's descriptor by then.
-        self._waking = threading.RLock()
+        #: A file object, which knows when it is closed: a lock for that would deadlock where a finalizer takes it.
+        self._wake = io.FileIO(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), "r+")
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._workers: dict[SlotId, WorkerProcess] = {}
         self._keeper = Keeper()
@@ -74,7 +75,7 @@ class LocalPool:
         self._closing = False
         #: Outputs that the client's own stream does not take now, by the descriptor that tells when it does.
         self._stuck: dict[int, OutputPipe] = {}
-        self._watch(self._wake, self._woken)
+        self._watch(self._wake.fileno(), self._woken)
         self._blocked_signals = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
 
     # --- the Pool protocol --------------------------------------------------------------------------------------------
@@ -105,9 +106,8 @@ class LocalPool:
 
     def wake(self) -> None:
         """Have `wait` return."""
-        with self._waking:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
+        with contextlib.suppress(ValueError):
+            self._wake.write(_ONCE)
 
     def read_ready(self) -> None:
         """Handle whatever is ready, without waiting."""
@@ -161,13 +161,11 @@ class LocalPool:
         for worker in self._workers.values():
             worker.abandon()
         self._keeper.abandon()
-        self._waking = threading.RLock()
         self._close_own()
 
     def _close_own(self) -> None:
-        with self._waking:
-            wake, self._wake = self._wake, -1
-        for descriptor in (wake, *self._stuck, *self._occupied):
+        self._wake.close()
+        for descriptor in (*self._stuck, *self._occupied):
             os.close(descriptor)
         self._epoll.close()
 
@@ -198,8 +196,7 @@ class LocalPool:
             self._epoll.unregister(descriptor)
 
     def _woken(self, what: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
+        self._wake.read(8)
 
     @property
     def _lacks_keeper(self) -> bool:

@@ -14,9 +14,10 @@ Nothing outstanding means: armed, no timer, so no wake-up at all.
 """
 
 import contextlib
+import io
 import os
 import select
-import threading
+import sys
 import time
 from _thread import allocate_lock, get_ident
 from collections import deque
@@ -26,6 +27,8 @@ from slipstream.pools.base import Pool
 from slipstream.runtime import signals
 
 _NEVER = 1 << 62
+#: What adds one to an eventfd.
+_ONCE = (1).to_bytes(8, sys.byteorder)
 _TICK_S = 0.001
 #: What waits longer looks at the clock in between: epoll counts milliseconds in 32 bits.
 _LONGEST_S = 1e6
@@ -80,9 +83,8 @@ class Reactor:
         self._step = step
         self._pool_descriptor = pool.fileno()
         self._outer = select.epoll()
-        self._kick = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        #: Held while it is written, so that it is not another's descriptor by then. A finalizer may come back in.
-        self._kicking = threading.RLock()
+        #: A file object, which knows when it is closed: a lock for that would deadlock where a finalizer takes it.
+        self._kick = io.FileIO(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), "r+")
         self._outer.register(self._pool_descriptor, select.EPOLLIN)
         self._outer.register(self._kick, select.EPOLLIN)
         #: Whether the I/O thread reads. Changed with `reading` held.
@@ -109,9 +111,8 @@ class Reactor:
 
     def kick(self) -> None:
         """Wake the I/O thread. Also after `close`."""
-        with self._kicking:
-            if self._kick >= 0:
-                os.eventfd_write(self._kick, 1)
+        with contextlib.suppress(ValueError):
+            self._kick.write(_ONCE)
 
     def leads(self) -> bool:
         """Whether the calling thread leads."""
@@ -213,9 +214,8 @@ class Reactor:
             self._sleeps_until = 0
             self._parked = False
         self.wakeups += 1
-        if self._kick in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._kick)
+        if self._kick.fileno() in ready:
+            self._kick.read(8)
         if self._pool_descriptor in ready and self.reading.acquire(blocking=False):
             try:
                 self._step()
@@ -279,16 +279,12 @@ class Reactor:
 
     def close(self) -> None:
         """Close descriptors only."""
-        with self._kicking:
-            kick, self._kick = self._kick, -1
-        if kick >= 0:
-            os.close(kick)
-            self._outer.close()
+        self._kick.close()
+        self._outer.close()
 
     def abandon(self) -> None:
-        """The same in a forked child, where other threads may have held the locks."""
+        """The same in a forked child."""
         self.closed = True
-        self._kicking = threading.RLock()
         self.close()
 
 
