@@ -101,6 +101,26 @@ def test_a_child_that_lives_on_does_not_keep_the_engine_from_ending():
     assert run(script) == ["[0, 1, 4, 9, 16]", "0 0"]
 
 
+def test_a_fork_waits_while_a_worker_is_started():
+    """Else the child holds pipes that the start waits to see closed, and the engine waits for the child's end."""
+    script = """
+        from slipstream.pools import local
+        begun, started = threading.Event(), []
+        start_worker = local.LocalPool._start_worker
+        def slowly(pool):
+            begun.set()
+            time.sleep(0.3)
+            start_worker(pool)
+            started.append(True)
+        local.LocalPool._start_worker = slowly
+        executor = slipstream.Executor(max_workers=1)
+        future = executor.submit(calls.add, 1, 1)
+        begun.wait()
+        print(fork(lambda: sys.exit(len(started))), future.result())
+    """
+    assert run(script) == ["1 2"]
+
+
 def test_children_come_and_go_while_results_come():
     script = """
         executor = slipstream.Executor(max_workers=2)

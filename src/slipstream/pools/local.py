@@ -13,6 +13,7 @@ import platform
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -121,13 +122,16 @@ class LocalPool:
 
     def tend(self) -> None:
         """Start workers up to the number wanted, and then a keeper if there is none."""
-        while len(self._workers) < self._wanted and not self._closing:
-            try:
-                self._start_worker()
-            except OSError as error:
-                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
-        if self._lacks_keeper and not self._closing:
-            self._start_keeper()
+        if not self.untended:
+            return
+        with _starting:
+            while len(self._workers) < self._wanted and not self._closing:
+                try:
+                    self._start_worker()
+                except OSError as error:
+                    self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
+            if self._lacks_keeper and not self._closing:
+                self._start_keeper()
 
     def stop(self, slot: SlotId, *, kill: bool, reason: str = "") -> bool:
         """End one worker, by asking or by force."""
@@ -342,3 +346,9 @@ class LocalPool:
         output = self._stuck.pop(copy)
         if any(output in worker.outputs for worker in self._workers.values()):
             self._watch(output.source, functools.partial(self._output_ready, output))
+
+
+#: Held while processes are started. A fork of the client waits for that: its child would hold the ends of pipes that
+#: `Popen` is about to close, and `Popen` would wait for the child's end, and the pool for `Popen`.
+_starting = threading.RLock()
+os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
