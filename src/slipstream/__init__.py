@@ -4,9 +4,12 @@ A worker imports this package and needs none of the names, so nothing is importe
 in `_HOME`.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from slipstream.errors import (
         DependencyError,
         InternalError,

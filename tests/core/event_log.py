@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 
+from msgspec.msgpack import encode
+
 from slipstream.core.effects import Effects
 from slipstream.core.events import ClientLeft, Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
 from slipstream.core.scheduler import Scheduler
-from slipstream.protocol.codec import encode
 from slipstream.protocol.messages import Cancel, Done, Failed, Gave, Kept, Message, Release, Started, Submit
 
 TURNS = 3000

@@ -18,11 +18,13 @@ from msgspec import structs
 from slipstream import Executor
 from slipstream.core.events import WorkerEnd
 from slipstream.pools.base import Capabilities, EventSink, WorkerInfo
-from slipstream.protocol.codec import decode_commands, encode
+from slipstream.protocol.codec import decode_reports
 from slipstream.protocol.ids import FrameId, SlotId
 from slipstream.protocol.messages import Run, WorkerCommand, WorkerMessage
+from slipstream.protocol.worker_codec import encode_reports
 from slipstream.worker.page import Running, SharedPage
 from slipstream.worker.runner import run_task
+from wire import commands_of, reports_body
 
 #: How long something may take that must happen. A limit for hangs, not an expectation.
 LIMIT_S = 30.0
@@ -89,7 +91,7 @@ class FakePool:
         self._wanted = workers
 
     def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
-        commands = tuple(decode_commands(body))
+        commands = tuple(commands_of(body))
         turn = self._sink.traffic.turns  # the sink is the engine
         self.frames.append(Frame(slot, turn, threading.current_thread().name, commands))
         worker = self.workers.get(slot)
@@ -184,7 +186,7 @@ class FakePool:
 
     def say(self, slot: int, *messages: WorkerMessage) -> None:
         """Let the next reader find a frame with these messages of that worker."""
-        body = encode(messages)
+        body = reports_body(messages)
         self.tell(lambda: self._sink.received(SlotId(slot), body))
 
     def lose(self, slot: int, reason: str = "lost") -> None:
@@ -232,7 +234,8 @@ class FakePool:
     def _outcome(self, worker: FakeWorker, run: Run) -> Sequence[WorkerMessage]:
         if self._answer is not None:
             return self._answer(run)
-        report = run_task(run, worker.page)
+        written, _, _ = run_task(structs.astuple(run), worker.page)
+        (report,) = decode_reports(b"".join(encode_reports([written])))
         return (report if self._duration_ns is None else structs.replace(report, duration_ns=self._duration_ns),)
 
 

@@ -123,7 +123,8 @@ def test_a_finalizer_while_a_frame_is_sent(engine, monkeypatch):
 
     _, executor = engine
     made = []
-    monkeypatch.setattr(outbox, "encode", collecting_once(outbox.encode, lambda: made.append(executor.submit(abs, -2))))
+    send = collecting_once(outbox.encode_commands, lambda: made.append(executor.submit(abs, -2)))
+    monkeypatch.setattr(outbox, "encode_commands", send)
     future = InThread(executor.submit, abs, -1).end()
     pool, _ = engine
     pool.release()

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 from fake_pool import LIMIT_S, FakePool, InThread, eventually, executor_over, workers_up
 
-from slipstream.protocol.codec import decode_commands
 from slipstream.protocol.ids import SlotId, TaskId
 from slipstream.protocol.messages import Cancel, Done, Environment, Run
 from slipstream.runtime import engine as engine_module
 from slipstream.runtime.outbox import Outbox
 from slipstream.serde.callables import identify
 from slipstream.serde.values import encode_value
+from wire import commands_of
 
 US = 1_000
 MS = 1_000_000
@@ -172,7 +172,7 @@ def test_who_finds_the_outbox_taken_leaves_its_commands_to_who_has_it():
 
     class Pool:
         def send(self, slot, frame, body):
-            sent.append((frame, decode_commands(body)))
+            sent.append((frame, commands_of(body)))
             if len(sent) == 1:
                 outbox.commands += [second]
                 other = InThread(outbox.send, self, slot)
@@ -192,7 +192,7 @@ def test_an_outbox_under_threads_sends_everything_once_in_order(fast_switching):
 
     class Pool:
         def send(self, slot, frame, body):
-            sent.extend(command.task for command in decode_commands(body))
+            sent.extend(command.task for command in commands_of(body))
 
     def take_turns(start):
         for task in range(start, start + 300):

@@ -33,8 +33,6 @@ def test_scalars_and_functions_by_name_need_no_pickler():
     ours = {name for name in names if name.startswith("slipstream")}
     assert ours == {
         "slipstream",
-        "slipstream.protocol",
-        "slipstream.protocol.ids",
         "slipstream.serde",
         "slipstream.serde.callables",
         "slipstream.serde.error_text",

@@ -13,6 +13,7 @@ from timeline import Link, Timeline
 from slipstream.core.events import ClientLeft, ClientWaits, Event
 from slipstream.protocol.messages import Cancel, ClientMessage, Notice, Release, Submit, TaskRunning
 
+encode: Callable[[Sequence[Any]], bytes] = msgspec.msgpack.encode
 decode_requests: Callable[[bytes], list[ClientMessage]] = msgspec.msgpack.Decoder(list[ClientMessage]).decode
 decode_notices: Callable[[bytes], list[Notice]] = msgspec.msgpack.Decoder(list[Notice]).decode
 
@@ -50,8 +51,8 @@ class SimulatedClient:
         #: Called with each final notice.
         self.on_outcome: Callable[[int], None] = lambda task: None
         self._cluster = cluster
-        self.requests = Link(cluster, decode_requests, partial(cluster.client_said, identity))
-        self.notices = Link(cluster, decode_notices, self._receive)
+        self.requests = Link(cluster, encode, decode_requests, partial(cluster.client_said, identity))
+        self.notices = Link(cluster, encode, decode_notices, self._receive)
 
     def submit(self, work: Work, *, digest: bytes = b"f", dependencies: Sequence[int] = (), **options: Any) -> int:
         """Submit a task, which is kept until it is released."""

@@ -13,8 +13,9 @@ from zlib import crc32
 import msgspec
 from timeline import MS, US, Link, Timeline, some
 
-from slipstream.protocol.codec import decode_commands, decode_reports
+from slipstream.protocol.codec import decode_reports, encode_commands
 from slipstream.protocol.messages import Done, Failed, Gave, Kept, Message, Retract, Run, Started
+from wire import commands_of, reports_body
 
 #: As real workers have it: when a task counts as long, how long results may wait, what is short.
 TICK_NS = 5 * MS
@@ -76,8 +77,8 @@ class SimulatedWorker:
         #: The running task has outlived the tick, or waits.
         self._busy = False
         self._sentry_quiet_at = 0
-        self.commands = Link(cluster, decode_commands, self._receive)
-        self.reports = Link(cluster, decode_reports, partial(cluster.worker_said, identity))
+        self.commands = Link(cluster, encode_commands, commands_of, self._receive)
+        self.reports = Link(cluster, reports_body, decode_reports, partial(cluster.worker_said, identity))
 
     def die(self) -> None:
         self.alive = False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from slipstream.protocol.codec import FrameReader, encode, frame_header
+from slipstream.protocol.frames import FrameReader, frame_header
 from slipstream.protocol.messages import Message
 
 US = 1_000
@@ -59,17 +59,21 @@ class Link:
     """One direction of a connection: messages go in, and come out later, in order and whole, unless it is cut."""
 
     def __init__(
-        self, conditions: Conditions, decode: Callable[[bytes], list[Any]], receive: Callable[[list[Any]], None]
+        self,
+        conditions: Conditions,
+        encode: Callable[[Sequence[Any]], bytes],
+        decode: Callable[[bytes], list[Any]],
+        receive: Callable[[list[Any]], None],
     ) -> None:
-        self._conditions, self._decode, self._receive = conditions, decode, receive
+        self._conditions, self._encode, self._decode, self._receive = conditions, encode, decode, receive
         self._reader = FrameReader()
         self._cut = False
         #: When everything that was sent will have arrived.
         self.quiet_at = 0
 
     def send(self, messages: Sequence[Message]) -> None:
-        body = encode(messages)
-        stream = frame_header(body) + body
+        body = self._encode(messages)
+        stream = frame_header(len(body)) + body
         dice, timeline = self._conditions.dice, self._conditions.timeline
         cuts = sorted(dice.randrange(len(stream) + 1) for _ in range(dice.choice((0, 0, 1, 2))))
         for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):

@@ -4,6 +4,8 @@ All descriptors are in one epoll, which is what `fileno` gives to the engine's r
 `tend`, so by the I/O thread: the kernel would kill a worker when the thread that started it ends.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import io
@@ -15,18 +17,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from slipstream.core.events import WorkerEnd
 from slipstream.pools.base import Capabilities, EventSink, WorkerInfo
 from slipstream.pools.keeper import Keeper
 from slipstream.pools.output import OutputPipe, occupy_standard_descriptors
 from slipstream.pools.process import WorkerProcess
-from slipstream.protocol.codec import ProtocolError, decode_greeting, encode
+from slipstream.protocol.codec import decode_greeting, encode_commands
+from slipstream.protocol.frames import ProtocolError
 from slipstream.protocol.ids import FrameId, SlotId
 from slipstream.protocol.messages import StartFailed, Stop
-from slipstream.worker.main import Config
-from slipstream.worker.page import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slipstream.worker.main import Config
+    from slipstream.worker.page import Running
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +145,7 @@ class LocalPool:
         worker = self._workers.get(slot)
         if worker is not None:
             if not kill:
-                worker.send(encode([Stop()]))
+                worker.send(encode_commands([Stop()]))
             elif reason:
                 worker.punish(f"the worker process sent what it must not, and was killed: {reason}")
             else:
@@ -152,7 +159,7 @@ class LocalPool:
             if kill or not worker.greeted:
                 worker.kill()
             else:
-                worker.send(encode([Stop()]))
+                worker.send(encode_commands([Stop()]))
         if not self._read_until_ended(STOP_GRACE_S):
             for worker in self._workers.values():
                 worker.kill()
@@ -244,14 +251,14 @@ class LocalPool:
             cwd = os.getcwd()
         except OSError:
             cwd = "/"
-        return Config(
-            sys_path=[entry for entry in sys.path if type(entry) is str],
-            argv=[str(argument) for argument in sys.argv],
-            cwd=cwd,
-            client=os.getpid(),
-            blocked_signals=self._blocked_signals,
-            initializer=self._initializer,
-        )
+        return {
+            "sys_path": [entry for entry in sys.path if type(entry) is str],
+            "argv": [str(argument) for argument in sys.argv],
+            "cwd": cwd,
+            "client": os.getpid(),
+            "blocked_signals": self._blocked_signals,
+            "initializer": self._initializer,
+        }
 
     def _stream_ready(self, worker: WorkerProcess, what: int) -> None:
         if what & select.EPOLLOUT:

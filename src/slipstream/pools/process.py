@@ -1,5 +1,7 @@
 """One worker process of this machine: how it starts, its socket, its output and its end."""
 
+from __future__ import annotations
+
 import contextlib
 import marshal
 import os
@@ -10,13 +12,17 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from slipstream.core.events import WorkerEnd
 from slipstream.pools.output import OutputPipe
-from slipstream.protocol.codec import FrameReader, frame_header
+from slipstream.protocol.frames import FrameReader, frame_header
 from slipstream.protocol.ids import SlotId
-from slipstream.worker.main import BOOT, Config
+from slipstream.worker.main import BOOT
 from slipstream.worker.page import SharedPage
+
+if TYPE_CHECKING:
+    from slipstream.worker.main import Config
 
 #: A frame up to this size goes out in one call together with its header.
 _JOIN_BYTES = 65_536
@@ -80,9 +86,9 @@ class WorkerProcess:
     def send(self, body: bytes) -> None:
         """Send a frame, now or as soon as the socket takes it."""
         if len(body) > _JOIN_BYTES:
-            self._unsent.extend((frame_header(body), body))
+            self._unsent.extend((frame_header(len(body)), body))
         else:
-            self._unsent.append(frame_header(body) + body)
+            self._unsent.append(frame_header(len(body)) + body)
         self.send_rest()
 
     def send_rest(self) -> None:
@@ -180,8 +186,8 @@ class WorkerProcess:
             signal=-status if status is not None and status < 0 else None,
             exit_status=status if status is not None and status >= 0 else None,
             last_output=b"".join(output.tail for output in self.outputs),
-            running=running and running[:2],
-            last=last and last[:2],
+            running=running and (running.task, running.attempt),
+            last=last and (last.task, last.attempt),
             by_task=page.broken or bool(self.misbehaved),
             item=last.item if last else -1,
         )

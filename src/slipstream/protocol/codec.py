@@ -1,46 +1,45 @@
-"""Frames: how messages become bytes, and how a stream of bytes becomes frames again.
+"""The client's half of the codec: messages to workers become bytes, and what workers say becomes messages again.
 
-A frame is an 8-byte little-endian length and a body; a body is one msgpack array of messages. All messages of one turn
-for one endpoint travel in one frame. `FrameReader` does no I/O: its owner receives into `target()` and reports how many
-bytes came (the idea is h11's).
+All messages of one turn for one endpoint travel in one frame body. `worker_codec` is the other half, and says why the
+two directions are written differently. What comes from a worker is decoded by type, and so checked to the last field.
 
-Never here: sockets. Values and callables inside the messages are opaque bytes that `serde` makes.
+Values and callables inside the messages are opaque bytes that `serde` makes.
 """
 
+import marshal
 from collections.abc import Callable, Sequence
-from struct import Struct
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from slipstream.protocol.messages import Greeting, Message, WorkerCommand, WorkerMessage
+from slipstream.protocol.frames import ProtocolError
+from slipstream.protocol.messages import Environment, Greeting, Retract, Run, Stop, WorkerCommand, WorkerMessage
+from slipstream.protocol.worker_codec import ENVIRONMENT, MARSHAL_VERSION, PIECE_BYTES, RETRACT, RUN, STOP
 
-#: Bytes of the length that precedes each body.
-HEADER_BYTES = 8
-#: recv_into a buffer of this size costs 2.5 µs; of 128 KiB or more 16 µs, since the allocator maps it anew each time.
-READ_BYTES = 65_536
-#: A longer frame is taken for a corrupt length: no machine of ours sends 1 TiB at once.
-MAX_FRAME_BYTES = 1 << 40
-
-_SIZE = Struct("<Q")
-_unpack_size = _SIZE.unpack_from
+_TAGS: dict[type[WorkerCommand], int] = {Run: RUN, Retract: RETRACT, Environment: ENVIRONMENT, Stop: STOP}
 
 
-class ProtocolError(Exception):
-    """An endpoint sent what it must not. It costs that endpoint its connection, and nobody else anything."""
+def encode_commands(commands: Sequence[WorkerCommand]) -> bytes:
+    """Encode what a worker is told in one turn as one frame body."""
+    try:
+        return marshal.dumps([(_TAGS[type(command)], astuple(command)) for command in commands], MARSHAL_VERSION)
+    except ValueError:  # marshal counts the bytes of one object in 31 bits
+        return marshal.dumps([(_TAGS[type(command)], _in_pieces(command)) for command in commands], MARSHAL_VERSION)
 
 
-def frame_header(body: bytes) -> bytes:
-    """The length that goes before `body` on a stream."""
-    return _SIZE.pack(len(body))
+def _in_pieces(command: WorkerCommand) -> tuple[Any, ...]:
+    """The fields of a command, with long bytes as lists of pieces."""
+    if not isinstance(command, Run):
+        return astuple(command)
+    inputs = tuple([(task, _cut(data)) for task, data in command.inputs])
+    return command.task, command.attempt, command.digest, _cut(command.payload), command.items, inputs
 
 
-_encoder = msgspec.msgpack.Encoder()
-
-
-def encode(messages: Sequence[Message]) -> bytes:
-    """Encode the messages of one turn as one frame body."""
-    return _encoder.encode(messages)
+def _cut(data: bytes) -> bytes | list[bytes]:
+    if len(data) <= PIECE_BYTES:
+        return data
+    return [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
 
 
 def _decoder_of(kind: Any) -> Callable[[bytes], Any]:
@@ -57,81 +56,5 @@ def _decoder_of(kind: Any) -> Callable[[bytes], Any]:
 
 #: What a worker says about tasks.
 decode_reports: Callable[[bytes], list[WorkerMessage]] = _decoder_of(list[WorkerMessage])
-#: What a worker is told.
-decode_commands: Callable[[bytes], list[WorkerCommand]] = _decoder_of(list[WorkerCommand])
 #: The first frame of a worker.
 decode_greeting: Callable[[bytes], list[Greeting]] = _decoder_of(list[Greeting])
-
-
-class FrameReader:
-    """Turns a stream of bytes into frame bodies.
-
-    Example:
-        >>> reader = FrameReader()
-        >>> sent = frame_header(b"abc") + b"abc"
-        >>> reader.target()[: len(sent)] = sent
-        >>> reader.received(len(sent))
-        [b'abc']
-    """
-
-    def __init__(self) -> None:
-        self._chunk = memoryview(bytearray(READ_BYTES))
-        #: Bytes of an unfinished frame, at the start of `_chunk`; only while `_large` is None.
-        self._held = 0
-        #: A body that does not fit into `_chunk` is received where it stays.
-        self._large: bytearray | None = None
-        self._filled = 0
-
-    @property
-    def midway(self) -> bool:
-        """Whether part of a frame has come, and part has not."""
-        return self._large is not None or self._held > 0
-
-    def target(self) -> memoryview:
-        """Where to receive into. Never empty."""
-        if self._large is not None:
-            return memoryview(self._large)[self._filled :]
-        return self._chunk[self._held :]
-
-    def received(self, count: int) -> list[bytes]:
-        """Take note of `count` bytes received into `target()`; the bodies that are now complete.
-
-        Raises:
-            ProtocolError: If a length cannot be true.
-        """
-        if self._large is not None:
-            self._filled += count
-            if self._filled < len(self._large):
-                return []
-            body, self._large = self._large, None
-            return [body]  # pyright: ignore[reportReturnType]  # a bytearray that nobody else holds serves as bytes
-        return self._split(self._held + count)
-
-    def _split(self, end: int) -> list[bytes]:
-        bodies: list[bytes] = []
-        chunk, start = self._chunk, 0
-        while end - start >= HEADER_BYTES:
-            (size,) = _unpack_size(chunk, start)
-            body_start = start + HEADER_BYTES
-            if body_start + size > end:
-                if size > MAX_FRAME_BYTES:
-                    raise ProtocolError(f"a frame claims {size} bytes")
-                if HEADER_BYTES + size > READ_BYTES:
-                    self._begin_large(size, chunk[body_start:end])
-                    return bodies
-                break
-            start = body_start + size
-            bodies.append(bytes(chunk[body_start:start]))
-        self._held = end - start
-        if start and self._held:
-            chunk[: self._held] = bytes(chunk[start:end])
-        return bodies
-
-    def _begin_large(self, size: int, beginning: memoryview) -> None:
-        try:
-            self._large = bytearray(size)
-        except MemoryError:
-            raise ProtocolError(f"a frame claims {size} bytes, for which there is no memory") from None
-        self._filled = len(beginning)
-        self._large[: self._filled] = beginning
-        self._held = 0

@@ -1,6 +1,8 @@
 """The messages between clients, the scheduler and workers. They are the core's own events and effects.
 
 Each is a flat, frozen, array-like msgspec Struct with an integer tag: about 0.1 µs to make and a few bytes on the wire.
+What a worker reads and writes, it reads and writes as tuples in the order of these fields: see `worker_codec`.
+
 `gc=False` keeps a hundred thousand of them out of the cyclic collector, which is right as long as no message can be
 part of a cycle: fields are numbers, bytes, strings and tuples of these only.
 

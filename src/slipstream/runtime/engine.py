@@ -24,7 +24,8 @@ from slipstream.core.events import ClientWaits, Event, FromClient, FromWorker, W
 from slipstream.core.scheduler import Scheduler
 from slipstream.errors import InternalError, SlipstreamError, WorkerLost
 from slipstream.pools.base import Pool, WorkerInfo
-from slipstream.protocol.codec import ProtocolError, decode_reports
+from slipstream.protocol.codec import decode_reports
+from slipstream.protocol.frames import ProtocolError
 from slipstream.protocol.ids import MAIN_CLIENT, SlotId, TaskId, WorkerId
 from slipstream.protocol.messages import Cancel, Environment, Notice, Submit
 from slipstream.runtime import signals

@@ -8,7 +8,7 @@ So frames keep the order of turns, a turn makes at most one frame per worker, an
 from threading import Lock
 
 from slipstream.pools.base import Pool
-from slipstream.protocol.codec import encode
+from slipstream.protocol.codec import encode_commands
 from slipstream.protocol.ids import FrameId, SlotId
 from slipstream.protocol.messages import WorkerCommand
 
@@ -35,7 +35,7 @@ class Outbox:
                 batch = commands[:count]
                 del commands[:count]
                 if batch:
-                    body = encode(batch)
+                    body = encode_commands(batch)
                     self.frames_sent += 1
                     self.bytes_sent += len(body)
                     pool.send(slot, FrameId(self.frames_sent), body)

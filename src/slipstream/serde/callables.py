@@ -8,11 +8,16 @@ Never here: pickling, and anything that calls the callable.
 
 from __future__ import annotations
 
-from functools import partial
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, cast
 
-from slipstream.protocol.ids import CallableDigest
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from functools import partial
+    from typing import Any
+
+    from slipstream.protocol.ids import CallableDigest
+else:
+    from _functools import partial
 
 _DIGEST_BYTES = 16
 #: A name longer than this is cut: labels are for people.
@@ -89,16 +94,16 @@ def _digest_of(name: tuple[Any, Any]) -> CallableDigest:
 
     # The prefix keeps digests by name apart from digests of another kind.
     content = f"by-name\0{module}\0{qualified_name}".encode(errors="surrogatepass")
-    return CallableDigest(blake2b(content, digest_size=_DIGEST_BYTES).digest())
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()  # pyright: ignore[reportReturnType]
 
 
-def _function_of(fn: object) -> object:
+def _function_of(fn: Any) -> Any:
     """The function of a partial. Not by `isinstance`, which asks the object for its `__class__`."""
     for _ in range(_PARTIAL_DEPTH):
         if not issubclass(type(fn), partial):
             break
-        fn = cast("partial[Any]", fn).func
-    return fn
+        fn = fn.func  # pyright: ignore
+    return fn  # pyright: ignore[reportUnknownVariableType]
 
 
 def _text(owner: object, attribute: str) -> str:

@@ -13,9 +13,12 @@ Never here: pickling. Nothing here imports a module that is not yet loaded.
 from __future__ import annotations
 
 import sys
-from importlib.machinery import ModuleSpec
 from os.path import realpath
-from types import BuiltinFunctionType, FunctionType, ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import BuiltinFunctionType, FunctionType, ModuleType
 
 
 class _Decisions:

@@ -12,13 +12,15 @@ Never here: the decision between by reference and by value (see `imports`, `pick
 from __future__ import annotations
 
 import marshal
-import pickle
 import sys
-from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
 
 from slipstream.serde.imports import reference_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 #: A payload is one binary field of a message, whose length has 32 bits.
 PAYLOAD_LIMIT = 2**32 - 1
@@ -85,7 +87,7 @@ def decode_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], di
         32
     """
     try:
-        call = marshal.loads(payload) if payload[0] < _PICKLED else pickle.loads(payload)
+        call = marshal.loads(payload) if payload[0] < _PICKLED else _unpickle(payload)
         if len(call) == 3:
             return call
         module, name, args, kwargs = call
@@ -141,11 +143,17 @@ def decode_value(payload: bytes) -> Any:
         {'a': (1, None)}
     """
     try:
-        return marshal.loads(payload) if payload[0] < _PICKLED else pickle.loads(payload)
+        return marshal.loads(payload) if payload[0] < _PICKLED else _unpickle(payload)
     except Exception as error:  # loading runs the user's own constructors
         from slipstream.serde.blame import load_error
 
         raise load_error("the value", error) from error
+
+
+def _unpickle(payload: bytes) -> Any:
+    from pickle import loads  # 4 ms, which a worker that is given scalars only does not need
+
+    return loads(payload)
 
 
 def is_scalar(payload: bytes) -> bool:

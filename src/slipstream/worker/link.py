@@ -5,14 +5,21 @@ waits for a frame; the sentry only ever tries it. Results that wait to be sent a
 appends, whoever sends takes a slice from the front, so appending needs no lock.
 """
 
-import contextlib
-import threading
-import time
-from _socket import MSG_DONTWAIT, socket  # `socket` itself takes 4 ms to import
-from collections.abc import Sequence
+from __future__ import annotations
 
-from slipstream.protocol.codec import FrameReader, decode_commands, encode, frame_header
-from slipstream.protocol.messages import Done, Failed, Message, WorkerCommand, WorkerMessage
+from _socket import MSG_DONTWAIT, socket  # `socket` itself takes 4 ms to import
+from _thread import allocate_lock
+from time import monotonic_ns
+
+from slipstream.protocol.frames import FrameReader, frame_header
+from slipstream.protocol.worker_codec import decode_commands, encode_reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from slipstream.protocol.worker_codec import Report
 
 #: Results wait for others this long, or until so many bytes of them wait.
 REPORT_AFTER_NS = 1_000_000
@@ -24,20 +31,20 @@ class Link:
 
     def __init__(self, stream: socket) -> None:
         self.stream = stream
-        self.reading = threading.Lock()
+        self.reading = allocate_lock()
         self._reader = FrameReader()
-        self._sending = threading.Lock()
-        self._waiting: list[WorkerMessage] = []
+        self._sending = allocate_lock()
+        self._waiting: list[Report] = []
         self._waiting_bytes = 0
         self._due_ns = 0
 
-    def receive(self, *, block: bool) -> list[WorkerCommand] | None:
+    def receive(self, *, block: bool) -> list[tuple[int, Any]] | None:
         """Commands that have come; none if there is nothing and `block` is false; None at the end of the stream.
 
         To be called with `reading` held.
         """
         flags = 0 if block else MSG_DONTWAIT
-        commands: list[WorkerCommand] = []
+        commands: list[tuple[int, Any]] = []
         while True:
             try:
                 count = self.stream.recv_into(self._reader.target(), 0, flags)
@@ -52,32 +59,35 @@ class Link:
             if commands and not self._reader.midway:
                 return commands
 
-    def add(self, message: Done | Failed) -> bool:
-        """Let a result wait for others; whether it is time to send them."""
-        waiting, now_ns = self._waiting, time.monotonic_ns()
+    def add(self, result: Report, size: int) -> bool:
+        """Let a result, whose payload has this size, wait for others; whether it is time to send them."""
+        waiting, now_ns = self._waiting, monotonic_ns()
         if not waiting:
             self._due_ns = now_ns + REPORT_AFTER_NS
             self._waiting_bytes = 0
-        waiting.append(message)
-        self._waiting_bytes += len(message.payload)
+        waiting.append(result)
+        self._waiting_bytes += size
         return now_ns >= self._due_ns or self._waiting_bytes >= REPORT_BYTES
 
-    def flush(self, *more: WorkerMessage) -> None:
+    def flush(self, *more: Report) -> None:
         """Send the results that wait, and then these, as one frame."""
         with self._sending:
             count = len(self._waiting)
-            messages = self._waiting[:count]
+            reports = self._waiting[:count]
             del self._waiting[:count]
-            messages += more
-            if messages:
-                self.send(messages)
+            reports += more
+            if reports:
+                self.send(reports)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, reports: Sequence[Report]) -> None:
         """Send one frame. A client that is gone is noticed when reading."""
-        body = encode(messages)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            if len(body) < REPORT_BYTES:
-                self.stream.sendall(frame_header(body) + body)
-            else:
-                self.stream.sendall(frame_header(body))
-                self.stream.sendall(body)
+        pieces = encode_reports(reports)
+        size = sum(map(len, pieces))
+        pieces.insert(0, frame_header(size))
+        if size < REPORT_BYTES:
+            pieces = [b"".join(pieces)]
+        try:
+            for piece in pieces:
+                self.stream.sendall(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            return

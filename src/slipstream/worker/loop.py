@@ -5,17 +5,27 @@ The queue of tasks that have not started is a deque whose ends are popped atomic
 or given back, never both.
 """
 
-import contextlib
+from __future__ import annotations
+
 import os
 import sys
-from collections import deque
-from collections.abc import Iterable
 
-from slipstream.protocol.messages import Environment, Gave, Kept, Retract, Run, Stop, TaskAttempt, WorkerCommand
-from slipstream.worker.link import Link
-from slipstream.worker.page import SharedPage
+from slipstream.protocol.worker_codec import ENVIRONMENT, RETRACT, RUN, STOP, gave, kept
 from slipstream.worker.runner import run_task
 from slipstream.worker.sentry import Sentry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Iterable
+    from typing import Any
+
+    from slipstream.protocol.messages import TaskAttempt
+    from slipstream.protocol.worker_codec import RunFields
+    from slipstream.worker.link import Link
+    from slipstream.worker.page import SharedPage
+else:
+    from _collections import deque
 
 #: A callable whose recent calls were shorter is run before earlier results are sent.
 SHORT_NS = 1_000_000
@@ -30,7 +40,7 @@ class Loop:
         self.link = link
         self.page = page
         #: Tasks that have not started.
-        self.queue: deque[Run] = deque()
+        self.queue: deque[RunFields] = deque()
         self.stopping = False
         self.sentry = Sentry(self)
         #: This is a child that a task forked, and that came back from the task.
@@ -43,35 +53,37 @@ class Loop:
         """Work until told to stop, or until the client is gone."""
         queue = self.queue
         while True:
-            try:
-                run = queue.popleft()
-            except IndexError:
+            if queue:
+                try:
+                    run = queue.popleft()
+                except IndexError:  # the sentry gave it back just now
+                    continue
+                self._run(run)
+            else:
                 self.link.flush()
                 _flush_streams()
                 if self.stopping:
                     return
                 self._read(block=True)
-            else:
-                self._run(run)
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: RunFields) -> None:
         link, recent = self.link, self._recent
-        longest = recent.get(run.digest, SHORT_NS)
-        if longest >= SHORT_NS or run.items:
+        _, _, digest, _, chunk, _ = run
+        longest = recent.get(digest, SHORT_NS)
+        if longest >= SHORT_NS or chunk:
             link.flush()
-        report = run_task(run, self.page)
+        report, size, duration = run_task(run, self.page)
         if self._forked:
             _flush_streams()
             os._exit(0)  # the parent reports: two processes must not answer on one connection
         sentry = self.sentry
         if sentry.watching:
             sentry.task_ended()
-        duration = report.duration_ns
         if len(recent) >= MAX_SHORT:
             recent.clear()
         # Fades by 1/16 a call, as one slow call says little about the next.
-        recent[run.digest] = max(duration, longest - (longest >> 4))
-        if link.add(report):
+        recent[digest] = max(duration, longest - (longest >> 4))
+        if link.add(report, size):
             link.flush()
             self._read(block=False)
 
@@ -87,45 +99,46 @@ class Loop:
                 return  # the sentry read in the meantime
             self.take(self.link.receive(block=block))
 
-    def take(self, commands: Iterable[WorkerCommand] | None) -> None:
+    def take(self, commands: Iterable[tuple[int, Any]] | None) -> None:
         """Do what the client says, or, if it is gone, stop. To be called with `link.reading` held."""
         if commands is None:
             self.page.report_broken()
             self.queue.clear()
             self.stopping = True
             return
-        for command in commands:
-            if type(command) is Run:
-                self.queue.append(command)
-            elif isinstance(command, Retract):
-                self._give_back(command.tasks)
-            elif isinstance(command, Environment):
-                sys.path[:] = command.sys_path
-            elif isinstance(command, Stop):
+        for tag, fields in commands:
+            if tag == RUN:
+                self.queue.append(fields)
+            elif tag == RETRACT:
+                self._give_back(*fields)
+            elif tag == ENVIRONMENT:
+                (sys.path[:],) = fields
+            elif tag == STOP:
                 self.stopping = True
         self.sentry.frame_came()
 
     def _give_back(self, wanted: tuple[TaskAttempt, ...]) -> None:
         """Answer for every attempt asked for: not started and given back, or kept."""
         asked = set(wanted)
-        gave: list[TaskAttempt] = []
+        given: list[TaskAttempt] = []
         for run in self.drain():
-            attempt = (run.task, run.attempt)
+            attempt = run[:2]
             if attempt in asked:
-                gave.append(attempt)
+                given.append(attempt)
             else:
                 self.queue.append(run)
-        given = set(gave)
-        kept = tuple(attempt for attempt in wanted if attempt not in given)
-        answers = ([Gave(tuple(gave))] if gave else []) + ([Kept(kept)] if kept else [])
+        late = asked.difference(given)
+        answers = ([gave(given)] if given else []) + ([kept([x for x in wanted if x in late])] if late else [])
         self.link.flush(*answers)
 
-    def drain(self) -> list[Run]:
+    def drain(self) -> list[RunFields]:
         """Take all that has not started, in order."""
-        taken: list[Run] = []
-        with contextlib.suppress(IndexError):
+        taken: list[RunFields] = []
+        try:
             while True:
                 taken.append(self.queue.pop())
+        except IndexError:
+            pass
         taken.reverse()
         return taken
 
@@ -133,5 +146,7 @@ class Loop:
 def _flush_streams() -> None:
     """Let what a task printed without a line's end be seen. Tasks may have closed or replaced the streams."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        try:
             stream.flush()
+        except Exception:  # noqa: BLE001  # a closed stream, or whatever a task has put in its place
+            continue

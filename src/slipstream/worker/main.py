@@ -3,21 +3,45 @@
 `BOOT` is all that is on the command line. It uses builtin modules only until it has the client's import path, which
 comes first over the socket; then everything else can be imported as the client would import it. No `__main__` of the
 client is run, so no guard is needed.
+
+Rules of this package, for the sake of a worker's start: what every interpreter has loaded anyway may be imported at the
+top of a module, what costs a millisecond may not (`typing` takes 10, `contextlib` and `collections` 4, `threading` 2,
+`signal` 3); what comes later, for the first exception, say, is imported then.
 """
 
-import contextlib
+from __future__ import annotations
+
 import os
-import signal
 import sys
 from _socket import socket
-from typing import Any, TypedDict
 
-from slipstream.protocol.messages import Hello, StartFailed
+from slipstream.protocol import worker_codec
 from slipstream.protocol.version import __version__
 from slipstream.serde.values import decode_call
 from slipstream.worker.link import Link
 from slipstream.worker.loop import Loop
 from slipstream.worker.page import SharedPage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from signal import SIG_SETMASK, SIGKILL, pthread_sigmask
+    from typing import Any, TypedDict
+
+    class Config(TypedDict):
+        """What a worker is told before its first frame, as a marshalled dict."""
+
+        sys_path: list[str]
+        argv: list[str]
+        cwd: str
+        #: Process id of the client.
+        client: int
+        #: Signals that the client's main thread blocks.
+        blocked_signals: list[int]
+        #: An encoded call, or empty.
+        initializer: bytes
+else:
+    from _signal import SIG_SETMASK, SIGKILL, pthread_sigmask
+
 
 #: The source of a worker's `__main__`: descriptors of the socket and of the shared page are its arguments.
 BOOT = """\
@@ -35,30 +59,12 @@ def boot():
     config = marshal.loads(read(int.from_bytes(read(8), "little")))
     sys.path[:] = config["sys_path"]
     sys.argv[:] = config["argv"]
-    # msgspec takes what it needs from typing, where this is not there: a sixth of a worker's start is its import.
-    sys.modules["typing_extensions"] = None
-    import msgspec
-    del sys.modules["typing_extensions"]
     from slipstream.worker.main import main
     main(link, page, config)
 boot()
 """
 
 _PR_SET_PDEATHSIG = 1
-
-
-class Config(TypedDict):
-    """What a worker is told before its first frame, as a marshalled dict."""
-
-    sys_path: list[str]
-    argv: list[str]
-    cwd: str
-    #: Process id of the client.
-    client: int
-    #: Signals that the client's main thread blocks.
-    blocked_signals: list[int]
-    #: An encoded call, or empty.
-    initializer: bytes
 
 
 def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
@@ -70,16 +76,18 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
         config: what came first over the socket.
     """
     del sys.modules["__main__"].__dict__["boot"]
-    signal.pthread_sigmask(signal.SIG_SETMASK, config["blocked_signals"])
-    with contextlib.suppress(OSError):
-        os.chdir(config["cwd"])  # where it is gone, the worker stays where it was started
+    pthread_sigmask(SIG_SETMASK, config["blocked_signals"])
+    try:
+        os.chdir(config["cwd"])
+    except OSError:
+        pass  # it is gone: the worker stays where it was started
     for stream in (sys.stdout, sys.stderr):
         _by_line(stream)
     page = SharedPage(page_descriptor)
     os.close(page_descriptor)
     link = Link(socket(fileno=link_descriptor))
     if _initialize(link, config["initializer"]):
-        link.send([Hello(os.getpid(), sys.version.split()[0], __version__)])
+        link.send([worker_codec.hello(os.getpid(), sys.version.split()[0], __version__)])
         _follow_client(config["client"])  # now, since the import of ctypes takes as long as the client's answer
         try:
             Loop(link, page).run()
@@ -93,15 +101,17 @@ def _follow_client(client: int) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != client:
         os._exit(1)
 
 
 def _by_line(stream: Any) -> None:
     """Let each line be seen when it is printed, although the stream is a pipe."""
-    with contextlib.suppress(AttributeError, ValueError):
+    try:
         stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    except (AttributeError, ValueError):
+        pass
 
 
 def _initialize(link: Link, initializer: bytes) -> bool:
@@ -113,6 +123,6 @@ def _initialize(link: Link, initializer: bytes) -> bool:
     except BaseException:  # noqa: BLE001  # the client reports whatever it was, with the text
         import traceback
 
-        link.send([StartFailed(traceback.format_exc())])
+        link.send([worker_codec.start_failed(traceback.format_exc())])
         return False
     return True

@@ -5,11 +5,14 @@ which of 200 prefetched tasks to charge. The page does, whatever the worker died
 written by the worker's main thread only, and read by the client and by the worker's sentry.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
-from typing import NamedTuple
 
-from slipstream.protocol.ids import TaskId
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from slipstream.protocol.ids import TaskId
 
 PAGE_BYTES = 4096
 _TASK, _ATTEMPT, _STARTED, _ITEM, _RUNS, _BROKEN = range(6)
@@ -17,13 +20,16 @@ _TASK, _ATTEMPT, _STARTED, _ITEM, _RUNS, _BROKEN = range(6)
 _NO_ITEM = (1 << 64) - 1
 
 
-class Running(NamedTuple):
+class Running:
     """An attempt that runs: since when (monotonic clock, ns), and at which item of a map chunk (-1 for none)."""
 
-    task: TaskId
-    attempt: int
-    started_ns: int
-    item: int
+    __slots__ = ("attempt", "item", "started_ns", "task")
+
+    def __init__(self, task: TaskId, attempt: int, started_ns: int, item: int) -> None:
+        self.task = task
+        self.attempt = attempt
+        self.started_ns = started_ns
+        self.item = item
 
 
 class SharedPage:
@@ -82,7 +88,8 @@ class SharedPage:
         if not words[_TASK]:
             return None
         item = words[_ITEM]
-        return Running(TaskId(words[_TASK]), words[_ATTEMPT], words[_STARTED], -1 if item == _NO_ITEM else item)
+        task: TaskId = words[_TASK]  # pyright: ignore[reportAssignmentType]
+        return Running(task, words[_ATTEMPT], words[_STARTED], -1 if item == _NO_ITEM else item)
 
     def detach(self) -> None:
         """Write to memory of this process only from now on: in a forked child, which does not speak for the worker."""

@@ -3,34 +3,47 @@
 Never here: waiting, sending, or any engine layer wrapped around the user's function.
 """
 
-import time
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from slipstream.protocol.messages import Done, Failed, Run
+from time import monotonic_ns
+
+from slipstream.protocol.worker_codec import done, failed
 from slipstream.serde.callables import callable_label
 from slipstream.serde.values import decode_call, encode_value
-from slipstream.worker.page import SharedPage
 
-_now = time.monotonic_ns
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from slipstream.protocol.worker_codec import Report, RunFields
+    from slipstream.worker.page import SharedPage
 
 
-def run_task(run: Run, page: SharedPage) -> Done | Failed:
-    """Run an attempt and say how it ended. Never raises."""
-    began = _now()
-    page.begin(run.task, run.attempt, began)
+def run_task(run: RunFields, page: SharedPage) -> tuple[Report, int, int]:
+    """Run an attempt and say how it ended. Never raises.
+
+    Returns:
+        What to report, the bytes of its payload, and how long the attempt took, in ns.
+    """
+    task, attempt, _, call, chunk, _ = run
+    began = monotonic_ns()
+    page.begin(task, attempt, began)
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        function, args, kwargs = decode_call(run.payload)
-        if run.items:
+        function, args, kwargs = decode_call(call)
+        if chunk:
             items, spread = args
             payload, failures = _run_chunk(function, items, spread, page)
         else:
             payload = _encode_result(function, function(*args, **kwargs))
-        return Done(run.task, run.attempt, _now() - began, payload, failures)
+        duration = monotonic_ns() - began
+        return done(task, attempt, duration, payload, failures), len(payload), duration
     except BaseException as error:  # noqa: BLE001  # whatever a task raises is data
-        return Failed(run.task, run.attempt, _now() - began, _encode_raised(error, function))
+        payload = _encode_raised(error, function)
+        duration = monotonic_ns() - began
+        return failed(task, attempt, duration, payload), len(payload), duration
     finally:
         page.end()
 

@@ -5,18 +5,19 @@ has not started, and then reads in place of the main thread until the task ends.
 be silent for seconds (1.4 s in one `sum(range())`), so it is a courtesy: nothing that must happen depends on it.
 """
 
-import contextlib
+from __future__ import annotations
+
 import os
 import select
-import threading
 import time
-from typing import TYPE_CHECKING
+from _thread import allocate_lock, start_new_thread
 
-from slipstream.protocol.messages import Gave, Started
-from slipstream.worker.page import Running
+from slipstream.protocol import worker_codec
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from slipstream.worker.loop import Loop
+    from slipstream.worker.page import Running
 
 #: A task that runs longer is told to the scheduler.
 TICK_NS = 5_000_000
@@ -25,24 +26,26 @@ TICK_NS = 5_000_000
 class Sentry:
     """Watches the loop it belongs to. Parked, and no wake-up at all, while no frame comes."""
 
-    def __init__(self, loop: "Loop") -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
         #: Whether it waits for the end of a long task: the main thread must then call `task_ended`.
         self.watching = False
         self._parked = True
         self._frames = 0
-        self._wake = threading.Lock()
+        self._wake = allocate_lock()
         self._wake.acquire()
         self._nudge = os.eventfd(0)
-        threading.Thread(target=self._watch, name="slipstream-sentry", daemon=True).start()
+        start_new_thread(self._watch, ())
 
     def frame_came(self) -> None:
         """There is work (again): tick for a while."""
         self._frames += 1
         if self._parked:
             self._parked = False
-            with contextlib.suppress(RuntimeError):  # it was just waking up by itself
+            try:
                 self._wake.release()
+            except RuntimeError:  # it was just waking up by itself
+                pass
 
     def task_ended(self) -> None:
         """The task that was being watched has ended: the main thread reads again."""
@@ -72,7 +75,7 @@ class Sentry:
     def _speak_for(self, running: Running) -> None:
         """Tell of a long task, and answer for the main thread until it ends."""
         loop = self._loop
-        loop.link.flush(Started(running.task, running.attempt))
+        loop.link.flush(worker_codec.started(running.task, running.attempt))
         poll = select.poll()
         poll.register(loop.link.stream, select.POLLIN)
         poll.register(self._nudge, select.POLLIN)
@@ -88,7 +91,7 @@ class Sentry:
 
     def _runs_still(self, running: Running) -> bool:
         now = self._loop.page.running()
-        return now is not None and now[:3] == running[:3]
+        return now is not None and now.started_ns == running.started_ns and now.task == running.task
 
     def _read(self) -> bool:
         """Take what the client says; false if the main thread reads, or the client is gone."""
@@ -105,4 +108,4 @@ class Sentry:
     def _give_back(self) -> None:
         runs = self._loop.drain()
         if runs:
-            self._loop.link.flush(Gave(tuple((run.task, run.attempt) for run in runs)))
+            self._loop.link.flush(worker_codec.gave([run[:2] for run in runs]))
