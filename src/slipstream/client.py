@@ -25,7 +25,6 @@ from slipstream.protocol.messages import (
 )
 from slipstream.runtime import signals
 from slipstream.runtime.engine import Engine
-from slipstream.runtime.reactor import Sleeper
 from slipstream.serde.values import decode_value, is_scalar
 
 #: How many results are written under the lock at a time: about 50 µs.
@@ -45,15 +44,7 @@ class FutureClient:
     def attach(self, engine: Engine) -> None:
         """Tell which engine these futures are of."""
         self._engine = engine
-
-    def in_reader(self) -> bool:
-        """Whether the calling thread is the one that finishes these futures."""
-        return self._engine is not None and self._engine.in_reader()
-
-    def wait_for(self, sleeper: Sleeper, timeout: float | None) -> None:
-        """Wait until a sleeper is woken, or the time is over."""
-        assert self._engine is not None
-        self._engine.wait_for(sleeper, timeout)
+        self.wait_for = engine.wait_for  # without a call in between
 
     def cancel(self, future: Future[Any]) -> bool:
         """Cancel the task of a future, if it is not assigned; whether it is cancelled then."""
@@ -74,6 +65,9 @@ class FutureClient:
 
     def deliver(self, notices: Sequence[Notice]) -> None:
         """Take notices of the scheduler, in order."""
+        if len(notices) <= _BATCH:
+            self._deliver(notices)
+            return
         for start in range(0, len(notices), _BATCH):
             self._deliver(notices[start : start + _BATCH])
 

@@ -42,12 +42,12 @@ class Owner(Protocol):
         """Cancel its task, if that is not assigned; whether it is cancelled then."""
         ...
 
-    def wait_for(self, sleeper: Sleeper, timeout: float | None) -> None:
-        """Wait until a sleeper is woken, or the time is over."""
-        ...
+    def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
+        """Wait until a sleeper is woken, or the time is over.
 
-    def in_reader(self) -> bool:
-        """Whether the calling thread is the one that finishes its futures."""
+        Raises:
+            RuntimeError: In a callback, which runs in the thread that would have to wake it.
+        """
         ...
 
 
@@ -223,8 +223,6 @@ class Future(StandardFuture[T], Generic[T]):
         if self._owner is None:  # the user ends it, perhaps by hand under the condition: the standard wait
             super().exception(timeout)
             return
-        if self._owner.in_reader():
-            raise RuntimeError(f"{self!r}: a callback cannot wait for it, since the same thread has to finish it")
         if not self._sleep(lambda: self._state not in _ENDED, timeout):
             raise TimeoutError(f"{self!r} did not end in time")
 

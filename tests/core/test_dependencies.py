@@ -33,7 +33,7 @@ def test_a_task_is_sent_with_its_inputs_in_the_turn_in_which_the_last_one_succee
     assert turns.submit(3, dependencies=(2, 1)) == Told()
     assert turns.worker(7, Done(1, 1, US, b"one")).workers == {}
     assert turns.worker(8, Done(2, 1, US, b"two")) == Told(
-        workers={7: [run(3, inputs=((2, b"two"), (1, b"one")))]}, clients={0: [TaskSucceeded(2, b"two", US)]}
+        workers={8: [run(3, inputs=((2, b"two"), (1, b"one")))]}, clients={0: [TaskSucceeded(2, b"two", US)]}
     )
 
 

@@ -364,9 +364,19 @@ def test_a_worker_is_asked_once_and_again_only_after_its_answer() -> None:
     assert turns.join(9) == Told()
     assert turns.done(7, 0, duration_ns=3 * MS).workers == {}
     assert turns.worker(7, Gave(((3, 1),)), Kept(((4, 1),))).workers == {
-        8: [run(3, 2)],
+        9: [run(3, 2)],
         7: [Retract(((4, 1),))],
     }
+
+
+def test_the_worker_that_became_idle_last_is_served_first() -> None:
+    """Its caches are warm: one task at a time stays with one worker."""
+    turns = given(7, 8, 9)
+    for task in range(3):
+        turns.submit(task)
+    for worker, task in ((9, 2), (7, 0), (8, 1)):
+        turns.done(worker, task)
+    assert [list(turns.submit(task).workers) for task in range(3, 6)] == [[8], [7], [9]]
 
 
 def test_as_many_workers_are_asked_as_are_idle() -> None:

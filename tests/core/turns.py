@@ -62,7 +62,8 @@ class Turns:
         return told
 
     def join(self, *workers: int) -> Told:
-        return self.turn(*map(WorkerJoined, workers))
+        """One turn in which these workers join: the last first, so that the first named is the next to be served."""
+        return self.turn(*map(WorkerJoined, reversed(workers)))
 
     def submit(self, *tasks: int, client: int = MAIN_CLIENT, **fields: Any) -> Told:
         """One turn in which a client submits these tasks."""

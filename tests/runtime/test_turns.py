@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from fake_pool import LIMIT_S, FakePool, InThread, eventually, executor_over, workers_up
@@ -77,7 +76,7 @@ class Clock:
 
     def __init__(self, monkeypatch) -> None:
         self.now = time.monotonic_ns() + 10**14
-        monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic_ns=lambda: self.now))
+        monkeypatch.setattr(engine_module, "monotonic_ns", lambda: self.now)
 
 
 @pytest.fixture
@@ -167,7 +166,6 @@ def test_reports_of_several_workers_are_one_turn():
 
 
 def test_who_finds_the_outbox_taken_leaves_its_commands_to_who_has_it():
-    outbox = Outbox()
     sent = []
 
     class Pool:
@@ -175,20 +173,20 @@ def test_who_finds_the_outbox_taken_leaves_its_commands_to_who_has_it():
             sent.append((frame, commands_of(body)))
             if len(sent) == 1:
                 outbox.commands += [second]
-                other = InThread(outbox.send, self, slot)
+                other = InThread(outbox.send)
                 assert other.end() is None  # it does not wait
                 assert len(sent) == 1  # and sends nothing itself
 
+    outbox = Outbox(Pool(), SlotId(1))
     first, second = (Run(TaskId(n), 1, b"f", b"p") for n in (1, 2))
     outbox.commands += [first]
-    outbox.send(Pool(), SlotId(1))
+    outbox.send()
     assert sent == [(1, [first]), (2, [second])]
     assert (outbox.frames_sent, outbox.commands) == (2, [])
 
 
 def test_an_outbox_under_threads_sends_everything_once_in_order(fast_switching):
-    outbox, turn, sent = Outbox(), threading.Lock(), []
-    order = []
+    turn, sent, order = threading.Lock(), [], []
 
     class Pool:
         def send(self, slot, frame, body):
@@ -199,9 +197,9 @@ def test_an_outbox_under_threads_sends_everything_once_in_order(fast_switching):
             with turn:
                 order.append(task)
                 outbox.commands += [Run(TaskId(task), 1, b"f", b"p")]
-            outbox.send(pool, SlotId(1))
+            outbox.send()
 
-    pool = Pool()
+    outbox = Outbox(Pool(), SlotId(1))
     for thread in [InThread(take_turns, 1000 * n) for n in range(8)]:
         assert thread.end() is None
     assert sent == order

@@ -15,6 +15,8 @@ The rules, each with its reason:
   at twice the time.)
 - Workers sit in buckets by how much they have, so nothing here walks over all workers or all READY tasks. (One loop
   over workers per turn took the scheduler from 3 to 14 µs a task at 100 workers.)
+- Of idle workers the one that idles since the shortest time is served first: its caches are warm. (One task at a time
+  took 10 to 15 % longer where two workers took turns.)
 - When nothing is READY and a worker idles, tasks are asked back from one that has work for a while. They stay its tasks
   until it answers.
 
@@ -114,7 +116,7 @@ class Placement:
             if not due and live > len(self.workers) and self._streaming(now) and not self._worth_a_frame(ready):
                 self._set_deadline(now)
             elif eager or due or ready.live - self._left >= GATHER:
-                self._fill(ready, (self.idle, self.single, self.roomy))
+                self._fill(ready, (self.single, self.roomy))
                 self._left = ready.live
                 self.deadline = None
             else:
@@ -136,21 +138,30 @@ class Placement:
 
     def _serve_hungry(self, ready: ReadyQueue, now: int) -> None:
         if self.idle or self.single:
-            self._fill(ready, (self.idle, self.single))
-        self._set_deadline(now)
+            self._fill(ready, (self.single,))
+        if ready.live:
+            self._set_deadline(now)
 
     def _set_deadline(self, now: int) -> None:
         if self.deadline is None and (self.idle or self.single or self.roomy):
             self.deadline = now + GATHER_NS
 
-    def _fill(self, ready: ReadyQueue, buckets: tuple[dict[WorkerId, Worker], ...]) -> None:
-        candidates = 0
-        for bucket in buckets:
+    def _fill(self, ready: ReadyQueue, busy: tuple[dict[WorkerId, Worker], ...]) -> None:
+        """Serve idle workers, and then those of these buckets."""
+        idle = self.idle
+        candidates = len(idle)
+        for bucket in busy:
             candidates += len(bucket)
         if not candidates:
             return
         share = -(-ready.live // candidates)
-        for bucket in buckets:
+        while idle:
+            worker = next(reversed(idle.values()))
+            self._give(worker, ready, share)
+            self._put(worker)
+            if not ready.live:
+                return
+        for bucket in busy:
             # Each worker that was in the bucket at the start is served once: it goes to the end of wherever it belongs.
             for _ in range(len(bucket)):
                 if not ready.live:

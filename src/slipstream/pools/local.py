@@ -76,7 +76,7 @@ class LocalPool:
         #: One runs, or one more is not worth it.
         self._keeper_settled = False
         self._keeper_started_s = 0.0
-        self._sink: EventSink | None = None
+        self._sink: EventSink
         self._wanted = 0
         self._next_slot = 1
         self._failed_starts = 0
@@ -125,7 +125,8 @@ class LocalPool:
     @property
     def untended(self) -> bool:
         """Whether a process is to be started."""
-        return not self._closing and (len(self._workers) < self._wanted or self._lacks_keeper)
+        lacks_keeper = self._reported and not self._keeper_settled
+        return not self._closing and (lacks_keeper or len(self._workers) < self._wanted)
 
     def tend(self) -> None:
         """Start workers up to the number wanted, and then a keeper if there is none."""
@@ -137,7 +138,7 @@ class LocalPool:
                     self._start_worker()
                 except OSError as error:
                     self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
-            if self._lacks_keeper and not self._closing:
+            if self._reported and not self._keeper_settled and not self._closing:
                 self._start_keeper()
 
     def stop(self, slot: SlotId, *, kill: bool, reason: str = "") -> bool:
@@ -209,10 +210,6 @@ class LocalPool:
     def _woken(self, what: int) -> None:
         self._wake.read(8)
 
-    @property
-    def _lacks_keeper(self) -> bool:
-        return self._reported and not self._keeper_settled
-
     def _start_keeper(self) -> None:
         self._keeper_settled = True
         self._occupied += occupy_standard_descriptors()
@@ -281,7 +278,7 @@ class LocalPool:
             if worker.greeted:
                 self._failed_starts = 0
                 self._reported = worker.reported = True
-                self._to_sink.received(worker.slot, body)
+                self._sink.received(worker.slot, body)
             else:
                 self._greet(worker, body)
 
@@ -292,7 +289,7 @@ class LocalPool:
                 return
             worker.greeted = True
             info = WorkerInfo(platform.node(), greeting.pid, greeting.python, greeting.slipstream)
-            self._to_sink.joined(worker.slot, info)
+            self._sink.joined(worker.slot, info)
 
     def _died(self, worker: WorkerProcess, what: int) -> None:
         with contextlib.suppress(ProtocolError):  # a frame cut short by the death
@@ -307,7 +304,7 @@ class LocalPool:
         self._keeper.remove(worker.pid)
         del self._workers[worker.slot]
         if worker.greeted:
-            self._to_sink.left(worker.slot, end)
+            self._sink.left(worker.slot, end)
         if not worker.reported and end.running is None and not (worker.greeted and end.signal in _BY_OTHERS):
             self._count_failed_start(end)
 
@@ -321,12 +318,7 @@ class LocalPool:
 
     def _break(self, reason: str) -> None:
         self._closing = True
-        self._to_sink.broken(reason)
-
-    @property
-    def _to_sink(self) -> EventSink:
-        assert self._sink is not None
-        return self._sink
+        self._sink.broken(reason)
 
     # --- output -------------------------------------------------------------------------------------------------------
 

@@ -94,9 +94,22 @@ class WorkerProcess:
     def send_rest(self) -> None:
         """Send what waits, as far as the socket takes it, unless another thread does; that one looks again."""
         unsent, sending = self._unsent, self._sending
-        while unsent and sending.acquire(blocking=False):
+        while unsent and sending.acquire(False):
+            blocked = False
             try:
-                blocked = not self._push()
+                while unsent and not blocked:
+                    first = unsent[0]
+                    try:
+                        count = self.stream.send(first)
+                    except BlockingIOError:
+                        blocked = True
+                    except OSError:
+                        unsent.clear()  # the worker is gone, or going: its end is told by `pidfd`
+                    else:
+                        if count == len(first):
+                            unsent.popleft()
+                        else:
+                            unsent[0] = memoryview(first)[count:]
                 if blocked is not self._blocked:
                     self._blocked = blocked
                     self._poll_for_room(blocked)
@@ -104,24 +117,6 @@ class WorkerProcess:
                 sending.release()
             if blocked:
                 return
-
-    def _push(self) -> bool:
-        """Whether the socket took everything."""
-        unsent = self._unsent
-        while unsent:
-            first = unsent[0]
-            try:
-                count = self.stream.send(first)
-            except BlockingIOError:
-                return False
-            except OSError:
-                unsent.clear()  # the worker is gone, or going: its end is told by `pidfd`
-                return True
-            if count == len(first):
-                unsent.popleft()
-            else:
-                unsent[0] = memoryview(first)[count:]
-        return True
 
     def _poll_for_room(self, wanted: bool) -> None:
         with contextlib.suppress(OSError):  # it has hung up just now

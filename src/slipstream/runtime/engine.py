@@ -13,10 +13,10 @@ import logging
 import os
 import sys
 import threading
-import time
 import weakref
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Protocol
 
 from slipstream.core.effects import Effects
@@ -175,8 +175,14 @@ class Engine:
                 reactor.step_back()
 
     def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
-        """Wait until the sleeper is woken or the time is over; read results meanwhile, if no other thread does."""
+        """Wait until the sleeper is woken or the time is over; read results meanwhile, if no other thread does.
+
+        Raises:
+            RuntimeError: In the I/O thread, which runs callbacks and has to finish what they would wait for.
+        """
         reactor = self._reactor
+        if self._thread is not None and self._thread.ident == get_ident():
+            raise RuntimeError("a callback cannot wait for another future, since the same thread has to finish it")
         if self._wake_at is not None:  # tasks are held back for a fuller frame
             self._turn((_MAIN_WAITS,))
         if reactor is None:
@@ -219,10 +225,6 @@ class Engine:
             "workers_lost": traffic.workers_lost,
         }
 
-    def in_reader(self) -> bool:
-        """Whether the calling thread is the one that reads results, and so must not wait for one."""
-        return self._thread is not None and self._thread.ident == get_ident()
-
     def wakeups(self) -> int:
         """How often the I/O thread has woken up."""
         return 0 if self._reactor is None else self._reactor.wakeups
@@ -238,24 +240,38 @@ class Engine:
             return
         if self._forked:
             raise RuntimeError(_FORKED)
+        outboxes = self._outboxes
         self._lock.acquire()
         self._owner = me
         try:
             if submitting and (not self._open or sys.path != self._sys_path):
                 self._admit()
-            effects = self._run_scheduler(events)
+            self.traffic.turns += 1
+            try:
+                effects = self._scheduler.handle(events, monotonic_ns())
+            except BaseException as error:  # noqa: BLE001  # no future may hang for it, whoever threw it in here
+                self._scheduler_broke(error)
+                effects = _NO_EFFECTS
+            for worker, commands in effects.workers.items():
+                outbox = outboxes.get(worker)
+                if outbox is not None:  # else it has just left, and the scheduler is about to be told
+                    outbox.commands += commands
+            if effects.wake_at != self._wake_at and self._reactor is not None:
+                self._wake_at = effects.wake_at
+                self._reactor.set_timer(effects.wake_at)
         finally:
             self._owner = 0
             self._lock.release()
-        if effects is None:
+        for worker in effects.workers:
+            outbox = outboxes.get(worker)
+            if outbox is not None:
+                outbox.send()
+        if effects.clients:
+            self._client.deliver(effects.clients[MAIN_CLIENT])
+        if effects.faulty_workers or effects.faulty_clients:
+            self._punish(effects)
+        if effects is _NO_EFFECTS:
             self._break()
-        else:
-            if effects.workers:
-                self._send(effects.workers)
-            if effects.clients:
-                self._client.deliver(effects.clients[MAIN_CLIENT])
-            if effects.faulty_workers or effects.faulty_clients:
-                self._punish(effects)
         if self._deferred:
             deferred, self._deferred = self._deferred, []
             self._turn(deferred)
@@ -267,33 +283,11 @@ class Engine:
         if sys.path != self._sys_path:
             self._send_path()
 
-    def _run_scheduler(self, events: Sequence[Event]) -> Effects | None:
-        """Feed events and file what is to be sent; None if the scheduler broke."""
-        self.traffic.turns += 1
-        try:
-            effects = self._scheduler.handle(events, time.monotonic_ns())
-        except BaseException as error:  # no future may hang for it, whoever threw it into this thread
-            self._fail(error if isinstance(error, InternalError) else _internal(error))
-            if not isinstance(error, Exception):
-                self._break()
-                raise
-            return None
-        for worker, commands in effects.workers.items():
-            outbox = self._outboxes.get(worker)
-            if outbox is not None:  # else it has just left, and the scheduler is about to be told
-                outbox.commands += commands
-        if effects.wake_at != self._wake_at and self._reactor is not None:
-            self._wake_at = effects.wake_at
-            self._reactor.set_timer(effects.wake_at)
-        return effects
-
-    def _send(self, workers: Iterable[WorkerId]) -> None:
-        pool = self._pool
-        assert pool is not None
-        for worker in workers:
-            outbox = self._outboxes.get(worker)
-            if outbox is not None:
-                outbox.send(pool, SlotId(worker))
+    def _scheduler_broke(self, error: BaseException) -> None:
+        self._fail(error if isinstance(error, InternalError) else _internal(error))
+        if not isinstance(error, Exception):
+            self._break()
+            raise error
 
     def _punish(self, effects: Effects) -> None:
         """End the endpoints that broke the protocol."""
@@ -415,8 +409,9 @@ class Engine:
     def joined(self, slot: SlotId, worker: WorkerInfo) -> None:
         """A worker is up."""
         logger.debug("worker %d joined: process %d", slot, worker.pid)
+        assert self._pool is not None
         identity = WorkerId(slot)
-        outbox = self._outboxes[identity] = Outbox()
+        outbox = self._outboxes[identity] = Outbox(self._pool, slot)
         outbox.commands.append(self._environment())  # after it can be found: else a change might be missed
         self._inbox.append(WorkerJoined(identity))
 
@@ -466,6 +461,8 @@ def _internal(error: BaseException) -> InternalError:
 
 
 _MAIN_WAITS = ClientWaits(MAIN_CLIENT)
+#: Of a turn in which the scheduler broke.
+_NO_EFFECTS = Effects()
 _FORKED = "this executor belongs to the process that this one was forked from: make a new Executor in the child"
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 

@@ -16,20 +16,22 @@ from slipstream.protocol.messages import WorkerCommand
 class Outbox:
     """Commands for one worker."""
 
-    __slots__ = ("_sending", "bytes_sent", "commands", "frames_sent")
+    __slots__ = ("_pool", "_sending", "_slot", "bytes_sent", "commands", "frames_sent")
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool, slot: SlotId) -> None:
         #: Appended to at the end by turns, cut at the front by the sender; both are one step under the interpreter
         #: lock.
         self.commands: list[WorkerCommand] = []
         self.frames_sent = 0
         self.bytes_sent = 0
+        self._pool = pool
+        self._slot = slot
         self._sending = Lock()
 
-    def send(self, pool: Pool, slot: SlotId) -> None:
+    def send(self) -> None:
         """Send all that waits as one frame, unless another thread is doing so."""
         commands, sending = self.commands, self._sending
-        while commands and sending.acquire(blocking=False):
+        while commands and sending.acquire(False):
             try:
                 count = len(commands)
                 batch = commands[:count]
@@ -38,6 +40,6 @@ class Outbox:
                     body = encode_commands(batch)
                     self.frames_sent += 1
                     self.bytes_sent += len(body)
-                    pool.send(slot, FrameId(self.frames_sent), body)
+                    self._pool.send(self._slot, FrameId(self.frames_sent), body)
             finally:
                 sending.release()

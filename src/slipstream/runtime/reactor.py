@@ -123,7 +123,7 @@ class Reactor:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             while not sleeper.woken:
-                left = _left(deadline)
+                left = -1.0 if deadline is None else _left(deadline)
                 if left == 0:
                     return
                 if not self._lead(sleeper, deadline):
@@ -138,28 +138,23 @@ class Reactor:
         """Read until the sleeper is woken or the time is over; false if this thread cannot lead."""
         if self.closed:
             return False
-        if self._leader == get_ident():  # in a signal handler, which runs while this thread is blocked below
-            self._lead_until(sleeper, deadline)
-            self._pool.wake()  # the wait that was interrupted may be over by now
-        elif self._begin_leading():
+        if self.reading.acquire(False):
+            self._leader = get_ident()
+            self._epoch += 1
             try:
+                if self._armed:
+                    self._armed = False
+                    self._outer.modify(self._pool_descriptor, 0)
+                    self.kick()
                 self._lead_until(sleeper, deadline)
             finally:
                 self._end_leading()
+        elif self._leader == get_ident():  # in a signal handler, which runs while this thread is blocked below
+            self._lead_until(sleeper, deadline)
+            self._pool.wake()  # the wait that was interrupted may be over by now
         else:
             return False
         return not self.closed
-
-    def _begin_leading(self) -> bool:
-        if not self.reading.acquire(blocking=False):
-            return False
-        self._leader = get_ident()
-        self._epoch += 1
-        if self._armed:
-            self._armed = False
-            self._outer.modify(self._pool_descriptor, 0)
-            self.kick()
-        return True
 
     def _end_leading(self) -> None:
         self._leader = 0
@@ -174,7 +169,7 @@ class Reactor:
     def _lead_until(self, sleeper: Sleeper, deadline: float | None) -> None:
         pool, step = self._pool, self._step
         while not (sleeper.woken or self.closed):
-            left = _left(deadline)
+            left = -1.0 if deadline is None else _left(deadline)
             if left == 0:
                 return
             sleeper.pool = pool
@@ -288,8 +283,6 @@ class Reactor:
         self.close()
 
 
-def _left(deadline: float | None) -> float:
-    """Seconds until then: 0 if it is over, negative for ever."""
-    if deadline is None:
-        return -1.0
+def _left(deadline: float) -> float:
+    """Seconds until then: 0 if it is over."""
     return min(max(deadline - time.monotonic(), 0.0), _LONGEST_S)

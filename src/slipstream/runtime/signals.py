@@ -119,9 +119,11 @@ def begin_block() -> bool:
     True if `end_block` must follow, in a `finally`: handlers may raise from here on.
     """
     shield = _shield
-    if get_ident() != shield.main or not shield.active:
+    if not shield.active or get_ident() != shield.main:
         return False
-    _open(shield)
+    shield.blocked = True
+    if shield.noted:
+        _open(shield)
     return True
 
 
