@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from turns import MS, US, Told, Turns, submit
 
+from slipstream.core.charges import MAX_SUSPICIONS
 from slipstream.core.events import (
     ClientLeft,
     ClientWaits,
@@ -23,7 +24,6 @@ from slipstream.core.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from slipstream.core.scheduler import MAX_SUSPICIONS
 from slipstream.core.states import LIVE, PLACED
 from slipstream.protocol.messages import (
     Cancel,

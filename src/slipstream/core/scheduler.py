@@ -11,6 +11,7 @@ memory follows live tasks.
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from slipstream.core.charges import charged_tasks
 from slipstream.core.counters import Counters
 from slipstream.core.durations import Durations
 from slipstream.core.effects import Effects
@@ -66,10 +67,6 @@ from slipstream.protocol.messages import (
     TaskRunning,
     TaskSucceeded,
 )
-
-#: A task under suspicion runs alone from then on (placement), so the next suspicion is a proof: it ends the worker
-#: after it has returned, and would do so again on the next worker, and the next.
-MAX_SUSPICIONS = 1
 
 #: What a step is given beside the task: the message or object that caused it.
 Handler: TypeAlias = Callable[[Task, Any], None]
@@ -270,14 +267,9 @@ class Scheduler:
             self.counters.stale += 1
             return
         end = event.end
-        suspects = _suspects(worker, end)
+        charged = charged_tasks(worker, end)
         for task in reversed(list(worker.tasks.values())):
-            if task.task in suspects:
-                task.suspicions += 1
-                charged = task.suspicions > MAX_SUSPICIONS or (end.by_task and len(suspects) == 1)
-            else:
-                charged = not end.by_task and (task.task, task.attempt) == end.running
-            self._step(task, Input.LOST_RUNNING if charged else Input.WORKER_LOST, end)
+            self._step(task, Input.LOST_RUNNING if task.task in charged else Input.WORKER_LOST, end)
         self.placement.leave(worker)
 
     # --- steps: one method per handled cell of the table --------------------------------------------------------------
@@ -486,18 +478,6 @@ class Scheduler:
         if not task.kept and not task.dependents:
             # Perhaps for the second time: where a diamond fails, a task's last dependent may be through before it.
             self.tasks.pop(task.task, None)
-
-
-def _suspects(worker: Worker, end: WorkerEnd) -> list[TaskId]:
-    """Tasks that started on a lost worker and were not reported, where it is not known which of them was the cause."""
-    if end.last is None or (end.running is not None and not end.by_task):
-        return []
-    task, attempt = end.last
-    last = worker.tasks.get(task)
-    if last is None or last.attempt != attempt:  # it was reported, and so was everything before
-        return []
-    sent = list(worker.tasks)
-    return sent[: sent.index(task) + 1]
 
 
 _INPUT_OF: dict[type, Input] = {
