@@ -70,7 +70,7 @@ def run(results: Results, patterns: list[str], settings: Settings, observer: Obs
 def _compile_ourselves() -> None:
     """Installing compiles a package, but not one that is installed to be edited: its workers would do so at each start.
 
-    (40 ms more until the first result, where PYTHONDONTWRITEBYTECODE is set.)
+    (20 ms more until the first result, where PYTHONDONTWRITEBYTECODE is set.)
     """
     compileall.compile_dir(Path(slipstream.__file__).parent, quiet=2)
 
