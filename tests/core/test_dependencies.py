@@ -1,7 +1,7 @@
 """Tasks that take results of others: when they run, with what, and how they end if they cannot."""
 
 import pytest
-from turns import MS, US, Told, Turns, run, submit
+from turns import MS, US, Told, given, run, submit
 
 from slipstream.core.states import State
 from slipstream.protocol.messages import (
@@ -15,14 +15,6 @@ from slipstream.protocol.messages import (
     TaskLost,
     TaskSucceeded,
 )
-
-
-def given(*workers: int) -> Turns:
-    turns = Turns()
-    turns.learn(b"f", US)
-    turns.join(*workers)
-    return turns
-
 
 # --- running ----------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """How tasks end other than by returning: cancelled, released, lost, left by a client; and whose fault it was."""
 
 import pytest
-from turns import MS, US, Told, Turns, run, submit
+from turns import MS, US, Told, given, run, submit
 
 from slipstream.core.events import ClientLeft, FromClient, FromWorker, WorkerEnd, WorkerLeft
 from slipstream.core.states import State
@@ -20,14 +20,6 @@ from slipstream.protocol.messages import (
     TaskRunning,
     TaskSucceeded,
 )
-
-
-def given(*workers: int) -> Turns:
-    turns = Turns()
-    turns.learn(b"f", US)
-    turns.join(*workers)
-    return turns
-
 
 # --- cancel -----------------------------------------------------------------------------------------------------------
 

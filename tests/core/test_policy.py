@@ -4,25 +4,12 @@ Durations are taught beforehand, so that a test does not depend on how the sched
 """
 
 import pytest
-from turns import MS, US, Told, Turns, run, submit
+from turns import MS, US, Told, Turns, given, run, submit
 
 from slipstream.core.events import ClientWaits
 from slipstream.core.placement import GATHER, GATHER_NS, MAX_PREFETCH, REFILL_BELOW, STREAM_GAP_NS
 from slipstream.core.states import State
 from slipstream.protocol.messages import Cancel, Done, Gave, Kept, Retract, Started, TaskRunning, TaskSucceeded
-
-
-def given(*workers: int, duration_ns: int | None = US, ready: range = range(0)) -> Turns:
-    """Workers, a callable b'f' whose calls are known to take that long, and tasks that came before the workers."""
-    turns = Turns()
-    if duration_ns is not None:
-        turns.learn(b"f", duration_ns)
-    if ready:
-        turns.submit(*ready)
-    if workers:
-        turns.join(*workers)
-    return turns
-
 
 # --- few turns that send ----------------------------------------------------------------------------------------------
 

@@ -1,17 +1,15 @@
 """Workers lost although none of their tasks ran: which task is charged, and what becomes of its neighbours."""
 
-from turns import US, Turns
+from turns import Turns, given
 
 from slipstream.core.events import WorkerEnd, WorkerLeft
 from slipstream.core.states import State
 from slipstream.protocol.messages import TaskLost
 
 
-def given(*tasks: int) -> Turns:
+def holding(*tasks: int) -> Turns:
     """Worker 7 with these tasks, in this order."""
-    turns = Turns()
-    turns.learn(b"f", US)
-    turns.join(7)
+    turns = given(7)
     turns.submit(*tasks)
     assert turns.held_by(7) == list(tasks)
     return turns
@@ -30,14 +28,14 @@ def lose(
 
 
 def test_what_had_started_and_was_not_reported_is_suspected_once_and_nothing_fails() -> None:
-    turns = given(1, 2, 3)
+    turns = holding(1, 2, 3)
     assert lose(turns, 7, last=2) == []
     assert [turns.scheduler.tasks[task].suspicions for task in (1, 2, 3)] == [1, 1, 0]
     assert turns.waiting_room() == [1, 2, 3]
 
 
 def test_a_suspected_task_runs_alone() -> None:
-    turns = given(1, 2, 3)
+    turns = holding(1, 2, 3)
     lose(turns, 7, last=2)
     assert turns.join(8).sent_to(8) == [1]
     assert turns.done(8, 1).sent_to(8) == [2]
@@ -45,7 +43,7 @@ def test_a_suspected_task_runs_alone() -> None:
 
 
 def test_the_second_suspicion_is_a_proof() -> None:
-    turns = given(1, 2)
+    turns = holding(1, 2)
     lose(turns, 7, last=2)
     turns.join(8)
     assert lose(turns, 8, last=1) == [1]
@@ -55,31 +53,31 @@ def test_the_second_suspicion_is_a_proof() -> None:
 
 
 def test_where_only_a_task_can_have_caused_it_the_only_suspect_is_charged_at_once() -> None:
-    turns = given(1, 2)
+    turns = holding(1, 2)
     assert lose(turns, 7, last=1, by_task=True) == [1]
     assert turns.states(1, 2) == [None, State.READY]
 
 
 def test_of_several_suspects_none_is_charged_at_once_not_even_the_one_that_runs() -> None:
-    turns = given(1, 2, 3)
+    turns = holding(1, 2, 3)
     assert lose(turns, 7, last=2, running=2, by_task=True) == []
     assert [turns.scheduler.tasks[task].suspicions for task in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_a_task_that_ran_when_its_worker_died_is_the_only_one_to_blame() -> None:
-    turns = given(1, 2, 3)
+    turns = holding(1, 2, 3)
     assert lose(turns, 7, last=2, running=2) == [2]
     assert [turns.scheduler.tasks[task].suspicions for task in (1, 3)] == [0, 0]
 
 
 def test_nothing_is_suspected_where_all_that_had_started_was_reported() -> None:
-    turns = given(1, 2)
+    turns = holding(1, 2)
     turns.done(7, 1)
     turns.turn(WorkerLeft(7, WorkerEnd("lost", last=(1, 1))))
     assert turns.scheduler.tasks[2].suspicions == 0
 
 
 def test_an_earlier_attempt_of_a_task_says_nothing_about_this_one() -> None:
-    turns = given(1)
+    turns = holding(1)
     turns.turn(WorkerLeft(7, WorkerEnd("lost", last=(1, 0))))
     assert turns.scheduler.tasks[1].suspicions == 0

@@ -115,3 +115,15 @@ def submit(task: int, digest: bytes = b"f", payload: bytes = b"p", **fields: Any
 
 def run(task: int, attempt: int = 1, digest: bytes = b"f", payload: bytes = b"p", **fields: Any) -> Run:
     return Run(task, attempt, digest, payload, **fields)
+
+
+def given(*workers: int, duration_ns: int | None = US, ready: range = range(0)) -> Turns:
+    """Workers, a callable b'f' whose calls are known to take that long, and tasks that came before the workers."""
+    turns = Turns()
+    if duration_ns is not None:
+        turns.learn(b"f", duration_ns)
+    if ready:
+        turns.submit(*ready)
+    if workers:
+        turns.join(*workers)
+    return turns

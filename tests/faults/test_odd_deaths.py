@@ -153,16 +153,16 @@ def test_a_pool_that_breaks_while_it_closes_hangs_nobody():
 # --- at the start -----------------------------------------------------------------------------------------------------
 
 
-def test_a_module_of_the_users_that_hides_one_of_ours_is_told(tmp_path, monkeypatch, capfd):
+def test_a_module_of_the_users_that_hides_one_that_workers_need_is_told(tmp_path, monkeypatch, capfd):
     """It is found first on the import path that the client sends."""
-    (tmp_path / "msgspec.py").write_text("raise ImportError('the wrong msgspec')\n")
+    (tmp_path / "struct.py").write_text("raise ImportError('the wrong struct')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with (
         Executor(max_workers=1) as executor,
-        pytest.raises(WorkerLost, match=r"(?s)died at their start.*ImportError: the wrong msgspec"),
+        pytest.raises(WorkerLost, match=r"(?s)died at their start.*ImportError: the wrong struct"),
     ):
         executor.submit(calls.add, 1, 1).result()
-    assert "the wrong msgspec" in capfd.readouterr().err
+    assert "the wrong struct" in capfd.readouterr().err
 
 
 def test_deaths_at_the_start_count_in_a_row_only(tmp_path):

@@ -1,18 +1,5 @@
-"""An executor for a test, ended with it."""
+"""Executors that end with their test."""
 
-import pytest
+from executors import executor, single
 
-from slipstream import Executor
-
-
-@pytest.fixture
-def executor():
-    with Executor(max_workers=2) as executor:
-        yield executor
-
-
-@pytest.fixture
-def single():
-    """One worker, so that whatever is submitted behind a task has to wait for it."""
-    with Executor(max_workers=1) as executor:
-        yield executor
+__all__ = ["executor", "single"]

@@ -186,6 +186,7 @@ def pickle_value(value: object) -> bytes:
         Exception: Whatever the value's own reducers raise, and pickle's `PicklingError` or `TypeError`.
 
     Example:
+        >>> import pickle
         >>> pickle.loads(pickle_value(lambda: 3))()
         3
     """

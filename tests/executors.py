@@ -1,0 +1,18 @@
+"""Executors that end with their test, for the conftest of each folder that wants them."""
+
+import pytest
+
+from slipstream import Executor
+
+
+@pytest.fixture
+def executor():
+    with Executor(max_workers=2) as executor:
+        yield executor
+
+
+@pytest.fixture
+def single():
+    """One worker, so that whatever is submitted behind a task has to wait for it."""
+    with Executor(max_workers=1) as executor:
+        yield executor
