@@ -64,10 +64,12 @@ class Executor(StandardExecutor):
     until `shutdown`, the end of the `with` block, or the end of the program.
 
     Args:
-        where: None, which is this machine. max_workers: number of worker processes; default is the variable
-        SLIPSTREAM_WORKERS, else the number of CPUs that this process may use. initializer: called in each worker
-        before its first task. If it raises, the executor is broken and every future ends with `WorkerLost`. initargs:
-        its arguments.
+        where: None, which is this machine.
+        max_workers: number of worker processes; default is the variable SLIPSTREAM_WORKERS, else the number of CPUs
+            that this process may use.
+        initializer: called in each worker before its first task. If it raises, the executor is broken and every
+            future ends with `WorkerLost`.
+        initargs: its arguments.
 
     Raises:
         ValueError: If max_workers is not positive, or `where` is anything but None.
@@ -162,8 +164,10 @@ class Executor(StandardExecutor):
 
         Raises:
             TimeoutError: From the iterator, if a result does not come in time; the items not yet assigned are
-            cancelled. Exception: From the iterator, whatever the call for an item raised; the same holds.
-            RuntimeError: As `submit`. ValueError: If chunksize or buffersize is not positive.
+                cancelled.
+            Exception: From the iterator, whatever the call for an item raised; the same holds.
+            RuntimeError: As `submit`.
+            ValueError: If chunksize or buffersize is not positive.
 
         Example:
             >>> from itertools import count

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -111,6 +112,60 @@ def test_a_forked_child_of_a_task_that_returns_into_the_worker():
 # --- at the end -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        (lambda: None, 0, ""),
+        (lambda: sys.exit(4), 4, ""),
+        (lambda: sys.exit("that is why"), 1, "that is why\n"),
+        (lambda: 1 / 0, 1, "ZeroDivisionError: division by zero\n"),
+    ],
+)
+def test_a_forked_child_ends_as_its_program_would(capfd, end, status, said):
+    def task():
+        child = os.fork()
+        if child == 0:
+            return end()
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    with Executor(max_workers=1) as executor:
+        assert executor.submit(task).result() == status
+    err = capfd.readouterr().err
+    assert err.endswith(said)
+    assert bool(err) == bool(said)
+
+
+def test_a_child_forked_by_an_item_of_a_map_leaves_the_others_to_its_parent(single, tmp_path):
+    log = tmp_path / "log"
+
+    def item(number):
+        calls.note(str(log))
+        if number == 1:
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+        return number
+
+    assert list(single.map(item, range(5), chunksize=5)) == list(range(5))
+    assert log.read_text() == "x" * 5
+
+
+def test_the_first_exception_arrives_though_nothing_can_be_imported_any_more(single):
+    def use_up_descriptors():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        kept = []
+        while True:
+            kept.append(os.dup(0))
+
+    error = single.submit(use_up_descriptors).exception()
+    assert isinstance(error, OSError)
+    assert error.errno == 24
+    assert "Its traceback could not be sent: " in error.__notes__[0]
+    assert single.stats().workers_lost == 0
+
+
 def test_workers_die_while_the_executor_shuts_down(executor):
     futures = [executor.submit(calls.die) for _ in range(2)] + [executor.submit(calls.square, i) for i in range(20)]
     executor.shutdown()
@@ -155,14 +210,14 @@ def test_a_pool_that_breaks_while_it_closes_hangs_nobody():
 
 def test_a_module_of_the_users_that_hides_one_that_workers_need_is_told(tmp_path, monkeypatch, capfd):
     """It is found first on the import path that the client sends."""
-    (tmp_path / "struct.py").write_text("raise ImportError('the wrong struct')\n")
+    (tmp_path / "slipstream.py").write_text("raise ImportError('the wrong slipstream')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with (
         Executor(max_workers=1) as executor,
-        pytest.raises(WorkerLost, match=r"(?s)died at their start.*ImportError: the wrong struct"),
+        pytest.raises(WorkerLost, match=r"(?s)died at their start.*ImportError: the wrong slipstream"),
     ):
         executor.submit(calls.add, 1, 1).result()
-    assert "the wrong struct" in capfd.readouterr().err
+    assert "the wrong slipstream" in capfd.readouterr().err
 
 
 def test_deaths_at_the_start_count_in_a_row_only(tmp_path):

@@ -121,6 +121,29 @@ def test_a_fork_waits_while_a_worker_is_started():
     assert run(script) == ["1 2"]
 
 
+def test_a_fork_waits_while_a_worker_is_taken_away():
+    """Else the child closes a descriptor again that is closed just now, and its futures never end."""
+    script = """
+        from slipstream.pools import process
+        begun, ended = threading.Event(), []
+        close = process.WorkerProcess.close
+        def slowly(worker):
+            begun.set()
+            time.sleep(0.3)
+            close(worker)
+            ended.append(True)
+        process.WorkerProcess.close = slowly
+        executor = slipstream.Executor(max_workers=2)
+        lost, kept = executor.submit(calls.die), executor.submit(calls.nap, 1.0)
+        begun.wait()
+        def in_child():
+            assert ended
+            print(type(kept.exception()).__name__, flush=True)
+        print(fork(in_child), type(lost.exception()).__name__, kept.exception())
+    """
+    assert run(script) == ["RuntimeError", "0 WorkerLost None"]
+
+
 def test_children_come_and_go_while_results_come():
     script = """
         executor = slipstream.Executor(max_workers=2)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import threading
 from concurrent.futures import BrokenExecutor
 
@@ -106,6 +107,27 @@ def test_a_dropped_executor_whose_initializer_never_ends_still_ends(tmp_path):
     future = executor.submit(calls.add, 1, 1)
     executor.shutdown(wait=True, cancel_futures=True)
     assert future.cancelled()
+
+
+def test_a_child_that_an_initializer_forks_does_not_become_a_second_worker():
+    with Executor(max_workers=1, initializer=os.fork) as executor:
+        assert len({future.result() for future in [executor.submit(os.getpid) for _ in range(100)]}) == 1
+
+
+def test_an_initializer_may_leave_a_worker_unable_to_import():
+    with Executor(max_workers=1, initializer=lambda: sys.meta_path.clear()) as executor:
+        assert executor.submit(calls.add, 1, 1).exception() is not None  # `calls` cannot be found
+        assert executor.submit(abs, -1).result() == 1
+
+
+def test_a_long_text_of_its_failure_is_cut():
+    def fail():
+        raise ValueError("x" * 1_000_000 + "end")
+
+    with Executor(max_workers=1, initializer=fail) as executor:
+        error = executor.submit(abs, 1).exception()
+    assert len(str(error)) < 30_000
+    assert "xend" in str(error)
 
 
 def test_what_an_initializer_prints_is_seen(capfd):

@@ -194,6 +194,7 @@ OURS = {
     "slipstream.serde",
     "slipstream.serde.callables",
     "slipstream.serde.imports",
+    "slipstream.serde.plain_exceptions",
     "slipstream.serde.values",
     "slipstream.worker",
     "slipstream.worker.link",

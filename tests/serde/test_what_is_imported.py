@@ -39,6 +39,7 @@ def test_scalars_and_functions_by_name_need_no_pickler():
         "slipstream.serde.exception_body",
         "slipstream.serde.exceptions",
         "slipstream.serde.imports",
+        "slipstream.serde.plain_exceptions",
         "slipstream.serde.values",
     }
     heavy = {"cloudpickle", "concurrent.futures", "logging", "traceback", "inspect", "msgspec", "hashlib"}

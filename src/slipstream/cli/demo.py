@@ -14,7 +14,7 @@ from slipstream.cli.run import run_script, set_workers
 EXAMPLE = Path(__file__).with_name("identifiers.py")
 
 
-@click.command()
+@click.command(short_help="Count identifiers in the standard library, a task per file.")
 @click.option("--files", type=click.IntRange(min=1), default=200, show_default=True, help="Files to count in.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes; default: the CPUs you may use.")
 def command(files: int, workers: int | None) -> None:

@@ -30,7 +30,11 @@ class ScriptCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=ScriptCommand, context_settings={"ignore_unknown_options": True})
+@click.command(
+    cls=ScriptCommand,
+    short_help="Run a script as python does, its Executor on N workers.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes of an Executor() without max_workers.")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

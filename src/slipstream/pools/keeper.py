@@ -46,11 +46,10 @@ class Keeper:
         self._groups.discard(group)
         self._tell(b"-%d\n" % group)
 
-    def close(self) -> None:
-        """End the keeper. It kills what is on its list."""
+    def wait(self) -> None:
+        """Wait for the end of a keeper that was let go of with `abandon`. It kills what is on its list."""
         if self._process is None:
             return
-        self.abandon()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -58,7 +57,7 @@ class Keeper:
             self._process.wait()
 
     def abandon(self) -> None:
-        """Close descriptors only."""
+        """Close descriptors only: without its pipe the keeper ends."""
         for descriptor in (self._pipe, self.pidfd):
             if descriptor >= 0:
                 os.close(descriptor)

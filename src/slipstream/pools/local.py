@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from slipstream.core.events import WorkerEnd
 from slipstream.pools.base import Capabilities, EventSink, WorkerInfo
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 #: So many workers in a row that die without having run anything break the pool: else it would start more for ever.
 MAX_FAILED_STARTS = 3
 #: Signals that somebody else sent: they say nothing about the worker.
@@ -47,6 +50,24 @@ _ONCE = (1).to_bytes(8, sys.byteorder)
 _KEEPER_TRIAL_S = 1.0
 #: A worker that was told to stop is killed after this time, whatever a stray thread of a task still does.
 STOP_GRACE_S = 5.0
+
+
+#: Held while processes and descriptors come and go. A fork of the client waits for that. The child of one that did not
+#: would hold the ends of pipes that `Popen` is about to close, and `Popen` would wait for the child's end; or it would
+#: close a descriptor again that was closed just now, and is perhaps the program's own since.
+_changing = threading.RLock()
+os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
+
+
+def _forks_wait(method: Callable[P, T]) -> Callable[P, T]:
+    """Nothing is forked while this method runs."""
+
+    @functools.wraps(method)
+    def held(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _changing:
+            return method(*args, **kwargs)
+
+    return held
 
 
 class LocalPool:
@@ -128,18 +149,16 @@ class LocalPool:
         lacks_keeper = self._reported and not self._keeper_settled
         return not self._closing and (lacks_keeper or len(self._workers) < self._wanted)
 
+    @_forks_wait
     def tend(self) -> None:
         """Start workers up to the number wanted, and then a keeper if there is none."""
-        if not self.untended:
-            return
-        with _starting:
-            while len(self._workers) < self._wanted and not self._closing:
-                try:
-                    self._start_worker()
-                except OSError as error:
-                    self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
-            if self._reported and not self._keeper_settled and not self._closing:
-                self._start_keeper()
+        while len(self._workers) < self._wanted and not self._closing:
+            try:
+                self._start_worker()
+            except OSError as error:
+                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
+        if self._reported and not self._keeper_settled and not self._closing:
+            self._start_keeper()
 
     def stop(self, slot: SlotId, *, kill: bool, reason: str = "") -> bool:
         """End one worker, by asking or by force."""
@@ -165,7 +184,9 @@ class LocalPool:
             for worker in self._workers.values():
                 worker.kill()
             self._read_until_ended(STOP_GRACE_S)
-        self._keeper.close()
+        with _changing:
+            self._keeper.abandon()
+        self._keeper.wait()
         self._close_own()
 
     def abandon(self) -> None:
@@ -175,6 +196,7 @@ class LocalPool:
         self._keeper.abandon()
         self._close_own()
 
+    @_forks_wait
     def _close_own(self) -> None:
         self._wake.close()
         for descriptor in (*self._stuck, *self._occupied):
@@ -221,9 +243,11 @@ class LocalPool:
         self._keeper_started_s = time.monotonic()
         self._watch(self._keeper.pidfd, self._keeper_died)
 
+    @_forks_wait
     def _keeper_died(self, what: int) -> None:
         self._unwatch(self._keeper.pidfd)
-        self._keeper.close()
+        self._keeper.abandon()
+        self._keeper.wait()
         if time.monotonic() - self._keeper_started_s >= _KEEPER_TRIAL_S:
             self._keeper_settled = False
         else:
@@ -291,6 +315,7 @@ class LocalPool:
             info = WorkerInfo(platform.node(), greeting.pid, greeting.python, greeting.slipstream)
             self._sink.joined(worker.slot, info)
 
+    @_forks_wait
     def _died(self, worker: WorkerProcess, what: int) -> None:
         with contextlib.suppress(ProtocolError):  # a frame cut short by the death
             self._deliver(worker, worker.receive_rest())
@@ -329,6 +354,7 @@ class LocalPool:
         elif not output.forward():
             self._unwatch(output.source)
 
+    @_forks_wait
     def _await_target(self, output: OutputPipe) -> None:
         """Read on when the client's own stream takes something again."""
         try:
@@ -339,15 +365,10 @@ class LocalPool:
         self._stuck[copy] = output
         self._watch(copy, functools.partial(self._target_ready, copy), select.EPOLLOUT)
 
+    @_forks_wait
     def _target_ready(self, copy: int, what: int) -> None:
         self._unwatch(copy)
         os.close(copy)
         output = self._stuck.pop(copy)
         if any(output in worker.outputs for worker in self._workers.values()):
             self._watch(output.source, functools.partial(self._output_ready, output))
-
-
-#: Held while processes are started. A fork of the client waits for that: its child would hold the ends of pipes that
-#: `Popen` is about to close, and `Popen` would wait for the child's end, and the pool for `Popen`.
-_starting = threading.RLock()
-os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)

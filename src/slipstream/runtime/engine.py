@@ -135,6 +135,8 @@ class Engine:
         if self.error is not None:
             raise type(self.error)(str(self.error)) from self.error
         if self._closing or self._ended:
+            if _ending.is_set():
+                raise RuntimeError("cannot submit a task while the interpreter ends")
             raise RuntimeError("cannot submit a task after shutdown: make a new Executor")
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
@@ -446,11 +448,11 @@ class Engine:
         self._open = False
         self._thread = None
         if not self._ended:
+            self._client.abandon(RuntimeError(_FORKED))
             if self._pool is not None:
                 self._pool.abandon()
             if self._reactor is not None:
                 self._reactor.abandon()
-            self._client.abandon(RuntimeError(_FORKED))
         self._pool = self._reactor = None
 
 
@@ -465,10 +467,13 @@ _MAIN_WAITS = ClientWaits(MAIN_CLIENT)
 _NO_EFFECTS = Effects()
 _FORKED = "this executor belongs to the process that this one was forked from: make a new Executor in the child"
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+#: The main thread has ended.
+_ending = threading.Event()
 
 
 def _end_all() -> None:
     """At interpreter exit: what was submitted still runs, as with every executor of the standard library."""
+    _ending.set()
     shielded = signals.enter()
     try:
         engines = list(_engines)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, cast
 
 from slipstream.serde.error_text import error_text
 from slipstream.serde.exception_body import dump_body, load_body, set_attribute
-from slipstream.serde.values import PAYLOAD_LIMIT
+from slipstream.serde.plain_exceptions import decode_plainly
+from slipstream.serde.values import PAYLOAD_LIMIT, PICKLED
 
 #: Exceptions of one graph that travel; whatever is beyond is cut off, as in a loop that chains for ever.
 GRAPH_LIMIT = 1000
@@ -98,6 +99,8 @@ def decode_exception(payload: bytes) -> BaseException:
         (ValueError('three'), 'RemoteTraceback')
     """
     try:
+        if payload[0] < PICKLED:
+            return decode_plainly(payload)
         text, records = pickle.loads(payload)
         return _decode([_Entry(*record) for record in records], text)
     except Exception as error:  # noqa: BLE001 - this is data, and its future must end

@@ -27,7 +27,8 @@ PAYLOAD_LIMIT = 2**32 - 1
 #: A longer string goes as a pickle, so that the thread that reads the sockets need not copy it.
 SCALAR_LENGTH_LIMIT = 1024
 
-_PICKLED = 0x80  # the first byte of every pickle since protocol 2; marshal's type codes are ASCII
+#: A smaller first byte is marshal's.
+PICKLED = 0x80  # the first byte of every pickle since protocol 2; marshal's type codes are ASCII
 _MARSHAL_VERSION = 2  # later ones write references, whose bit would set the first byte to 0x80 and more
 _FIXED = frozenset((type(None), bool, int, float))
 _SIZED = frozenset((str, bytes))
@@ -87,7 +88,7 @@ def decode_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], di
         32
     """
     try:
-        call = marshal.loads(payload) if payload[0] < _PICKLED else _unpickle(payload)
+        call = marshal.loads(payload) if payload[0] < PICKLED else _unpickle(payload)
         if len(call) == 3:
             return call
         module, name, args, kwargs = call
@@ -143,7 +144,7 @@ def decode_value(payload: bytes) -> Any:
         {'a': (1, None)}
     """
     try:
-        return marshal.loads(payload) if payload[0] < _PICKLED else _unpickle(payload)
+        return marshal.loads(payload) if payload[0] < PICKLED else _unpickle(payload)
     except Exception as error:  # loading runs the user's own constructors
         from slipstream.serde.blame import load_error
 
@@ -166,7 +167,7 @@ def is_scalar(payload: bytes) -> bool:
         >>> is_scalar(encode_value(5)), is_scalar(encode_value([5]))
         (True, False)
     """
-    return payload[0] < _PICKLED
+    return payload[0] < PICKLED
 
 
 def _dump_scalars(call: tuple[object, ...]) -> bytes:

@@ -72,10 +72,12 @@ class Loop:
         longest = recent.get(digest, SHORT_NS)
         if longest >= SHORT_NS or chunk:
             link.flush()
-        report, size, duration = run_task(run, self.page)
-        if self._forked:
-            _flush_streams()
-            os._exit(0)  # the parent reports: two processes must not answer on one connection
+        try:
+            report, size, duration = run_task(run, self.page)
+        except BaseException as error:  # of a forked child: run_task raises nothing else
+            self.leave_if_forked(error)
+            raise
+        self.leave_if_forked(None)
         sentry = self.sentry
         if sentry.watching:
             sentry.task_ended()
@@ -86,6 +88,22 @@ class Loop:
         if link.add(report, size):
             link.flush()
             self._read(block=False)
+
+    def leave_if_forked(self, error: BaseException | None) -> None:
+        """In a forked child that came back from a task: end, as its program would. Two must not answer the client."""
+        if not self._forked:
+            return
+        status = 0
+        if isinstance(error, SystemExit):
+            status = error.code
+            if status is not None and not isinstance(status, int):
+                sys.stderr.write(f"{status}\n")
+                status = 1
+        elif error is not None:
+            sys.excepthook(type(error), error, error.__traceback__)
+            status = 1
+        _flush_streams()
+        os._exit((status or 0) & 0xFF)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: let go of the connection, which is the parent's."""

@@ -47,6 +47,7 @@ else:
 BOOT = """\
 def boot():
     import marshal, os, sys
+    import mmap, select, struct, types  # what the worker needs of the standard library: a script may lie beside its own
     link, page = int(sys.argv[1]), int(sys.argv[2])
     def read(size):
         data = b""
@@ -65,6 +66,8 @@ boot()
 """
 
 _PR_SET_PDEATHSIG = 1
+#: Characters of a traceback that the client is told: its last ones.
+_TEXT_LIMIT = 20_000
 
 
 def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
@@ -86,14 +89,19 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
     page = SharedPage(page_descriptor)
     os.close(page_descriptor)
     link = Link(socket(fileno=link_descriptor))
-    if _initialize(link, config["initializer"]):
-        link.send([worker_codec.hello(os.getpid(), sys.version.split()[0], __version__)])
+    loop = Loop(link, page)
+    if config["initializer"]:
+        _follow_client(config["client"])  # it may take long, and leave too few rights to import anything
+        if not _initialize(loop, config["initializer"]):
+            return
+    link.send([worker_codec.hello(os.getpid(), sys.version.split()[0], __version__)])
+    if not config["initializer"]:
         _follow_client(config["client"])  # now, since the import of ctypes takes as long as the client's answer
-        try:
-            Loop(link, page).run()
-        except BaseException:
-            page.report_broken()
-            raise
+    try:
+        loop.run()
+    except BaseException:
+        page.report_broken()
+        raise
 
 
 def _follow_client(client: int) -> None:
@@ -114,15 +122,15 @@ def _by_line(stream: Any) -> None:
         pass
 
 
-def _initialize(link: Link, initializer: bytes) -> bool:
-    if not initializer:
-        return True
+def _initialize(loop: Loop, initializer: bytes) -> bool:
     try:
         function, args, kwargs = decode_call(initializer)
         function(*args, **kwargs)
-    except BaseException:  # noqa: BLE001  # the client reports whatever it was, with the text
+    except BaseException as error:  # noqa: BLE001  # the client reports whatever it was, with the text
+        loop.leave_if_forked(error)
         import traceback
 
-        link.send([worker_codec.start_failed(traceback.format_exc())])
+        loop.link.send([worker_codec.start_failed(traceback.format_exc()[-_TEXT_LIMIT:])])
         return False
+    loop.leave_if_forked(None)
     return True

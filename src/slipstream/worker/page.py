@@ -39,11 +39,13 @@ class SharedPage:
         descriptor: of a file of at least PAGE_BYTES, which may be closed afterwards.
     """
 
-    __slots__ = ("_map", "_words")
+    __slots__ = ("_map", "_words", "detached")
 
     def __init__(self, descriptor: int) -> None:
         self._map = mmap.mmap(descriptor, PAGE_BYTES)
         self._words = memoryview(self._map).cast("Q")
+        #: Nobody reads it any more: this is a forked child.
+        self.detached = False
 
     @staticmethod
     def create() -> int:
@@ -94,6 +96,7 @@ class SharedPage:
     def detach(self) -> None:
         """Write to memory of this process only from now on: in a forked child, which does not speak for the worker."""
         self._words = memoryview(bytearray(PAGE_BYTES)).cast("Q")
+        self.detached = True
 
     def close(self) -> None:
         """Unmap."""

@@ -9,6 +9,7 @@ from time import monotonic_ns
 
 from slipstream.protocol.worker_codec import done, failed
 from slipstream.serde.callables import callable_label
+from slipstream.serde.plain_exceptions import encode_plainly
 from slipstream.serde.values import decode_call, encode_value
 
 TYPE_CHECKING = False
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_task(run: RunFields, page: SharedPage) -> tuple[Report, int, int]:
-    """Run an attempt and say how it ended. Never raises.
+    """Run an attempt and say how it ended. Raises in a forked child of the task only, which does not report.
 
     Returns:
         What to report, the bytes of its payload, and how long the attempt took, in ns.
@@ -40,7 +41,9 @@ def run_task(run: RunFields, page: SharedPage) -> tuple[Report, int, int]:
             payload = _encode_result(function, function(*args, **kwargs))
         duration = monotonic_ns() - began
         return done(task, attempt, duration, payload, failures), len(payload), duration
-    except BaseException as error:  # noqa: BLE001  # whatever a task raises is data
+    except BaseException as error:  # whatever a task raises is data
+        if page.detached:
+            raise  # but not in a child that it has forked
         payload = _encode_raised(error, function)
         duration = monotonic_ns() - began
         return failed(task, attempt, duration, payload), len(payload), duration
@@ -59,12 +62,15 @@ def _encode_result(function: object, value: object) -> bytes:
 
 def _encode_raised(error: BaseException, function: object) -> bytes:
     """The exception without the frames of this file."""
-    from slipstream.serde.exceptions import encode_exception  # 5 ms, when a task raises first
-
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
-    return encode_exception(error.with_traceback(traceback), callable_label(function))
+    try:
+        from slipstream.serde.exceptions import encode_exception  # 5 ms, when a task raises first
+
+        return encode_exception(error.with_traceback(traceback), callable_label(function))
+    except BaseException as failure:  # noqa: BLE001  # no descriptor or memory is left, say, or the import path is gone
+        return encode_plainly(error, failure)
 
 
 def _run_chunk(
@@ -78,9 +84,13 @@ def _run_chunk(
         at_item(index)
         try:
             append(function(*item) if spread else function(item))
-        except BaseException as error:  # noqa: BLE001  # whatever a task raises is data
+        except BaseException as error:  # whatever a task raises is data
+            if page.detached:
+                raise
             append(None)
             failures.append((index, _encode_raised(error, function)))
+        if page.detached:  # the other items are the parent's
+            return b"", ()
     try:
         return encode_value(results), tuple(failures)
     except Exception:  # noqa: BLE001  # some result cannot be sent: find which, so that the others can

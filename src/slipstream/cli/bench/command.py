@@ -36,7 +36,7 @@ def names_of(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter
 ALL_PATTERNS = ",".join(PATTERNS)
 
 
-@click.command()
+@click.command(short_help="Measure Slipstream beside its installed peers.")
 @click.option("--patterns", callback=names_of(tuple(PATTERNS)), default=ALL_PATTERNS, show_default=True)
 @click.option("--peers", callback=names_of(PEERS), help=f"Whom to compare; default: {', '.join(PEERS)}.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Workers of each system.")
