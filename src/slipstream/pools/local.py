@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import logging
 import os
 import platform
@@ -24,6 +23,7 @@ from slipstream.pools.base import Capabilities, EventSink, WorkerInfo
 from slipstream.pools.keeper import Keeper
 from slipstream.pools.output import OutputPipe, occupy_standard_descriptors
 from slipstream.pools.process import WorkerProcess
+from slipstream.pools.wakeup import Wakeup
 from slipstream.protocol.codec import decode_greeting, encode_commands
 from slipstream.protocol.frames import ProtocolError
 from slipstream.protocol.ids import FrameId, SlotId
@@ -44,8 +44,6 @@ T = TypeVar("T")
 MAX_FAILED_STARTS = 3
 #: Signals that somebody else sent: they say nothing about the worker.
 _BY_OTHERS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-#: What adds one to an eventfd.
-_ONCE = (1).to_bytes(8, sys.byteorder)
 #: A keeper that dies so soon is not worth another one.
 _KEEPER_TRIAL_S = 1.0
 #: A worker that was told to stop is killed after this time, whatever a stray thread of a task still does.
@@ -86,8 +84,8 @@ class LocalPool:
         self._epoll = select.epoll()
         #: What the last `wait` found and `read_ready` has not handled.
         self._ready: list[tuple[int, int]] = []
-        #: A file object, which knows when it is closed: a lock for that would deadlock where a finalizer takes it.
-        self._wake = io.FileIO(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), "r+")
+        #: None once the pool is closed.
+        self._wakeup: Wakeup | None = Wakeup()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._workers: dict[SlotId, WorkerProcess] = {}
         self._keeper = Keeper()
@@ -104,7 +102,7 @@ class LocalPool:
         self._closing = False
         #: Outputs that the client's own stream does not take now, by the descriptor that tells when it does.
         self._stuck: dict[int, OutputPipe] = {}
-        self._watch(self._wake.fileno(), self._woken)
+        self._watch(self._wakeup.descriptor, self._woken)
         self._blocked_signals = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
 
     # --- the Pool protocol --------------------------------------------------------------------------------------------
@@ -135,8 +133,9 @@ class LocalPool:
 
     def wake(self) -> None:
         """Have `wait` return."""
-        with contextlib.suppress(ValueError):
-            self._wake.write(_ONCE)
+        wakeup = self._wakeup
+        if wakeup is not None:
+            wakeup.set()
 
     def read_ready(self) -> None:
         """Handle whatever is ready, without waiting."""
@@ -198,7 +197,7 @@ class LocalPool:
 
     @_forks_wait
     def _close_own(self) -> None:
-        self._wake.close()
+        self._wakeup = None
         for descriptor in (*self._stuck, *self._occupied):
             os.close(descriptor)
         self._epoll.close()
@@ -230,7 +229,8 @@ class LocalPool:
             self._epoll.unregister(descriptor)
 
     def _woken(self, what: int) -> None:
-        self._wake.read(8)
+        if self._wakeup is not None:
+            self._wakeup.clear()
 
     def _start_keeper(self) -> None:
         self._keeper_settled = True

@@ -14,21 +14,17 @@ Nothing outstanding means: armed, no timer, so no wake-up at all.
 """
 
 import contextlib
-import io
-import os
 import select
-import sys
 import time
 from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable
 
 from slipstream.pools.base import Pool
+from slipstream.pools.wakeup import Wakeup
 from slipstream.runtime import signals
 
 _NEVER = 1 << 62
-#: What adds one to an eventfd.
-_ONCE = (1).to_bytes(8, sys.byteorder)
 _TICK_S = 0.001
 #: What waits longer looks at the clock in between: epoll counts milliseconds in 32 bits.
 _LONGEST_S = 1e6
@@ -83,10 +79,10 @@ class Reactor:
         self._step = step
         self._pool_descriptor = pool.fileno()
         self._outer = select.epoll()
-        #: A file object, which knows when it is closed: a lock for that would deadlock where a finalizer takes it.
-        self._kick = io.FileIO(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), "r+")
+        #: None once the reactor is closed.
+        self._kick: Wakeup | None = Wakeup()
         self._outer.register(self._pool_descriptor, select.EPOLLIN)
-        self._outer.register(self._kick, select.EPOLLIN)
+        self._outer.register(self._kick.descriptor, select.EPOLLIN)
         #: Whether the I/O thread reads. Changed with `reading` held.
         self._armed = True
         #: The thread that leads, and how many have led so far.
@@ -111,8 +107,9 @@ class Reactor:
 
     def kick(self) -> None:
         """Wake the I/O thread. Also after `close`."""
-        with contextlib.suppress(ValueError):
-            self._kick.write(_ONCE)
+        kick = self._kick
+        if kick is not None:
+            kick.set()
 
     def leads(self) -> bool:
         """Whether the calling thread leads."""
@@ -139,6 +136,9 @@ class Reactor:
         if self.closed:
             return False
         if self.reading.acquire(False):
+            if self.closed:  # since then
+                self.reading.release()
+                return False
             self._leader = get_ident()
             self._epoch += 1
             try:
@@ -209,8 +209,8 @@ class Reactor:
             self._sleeps_until = 0
             self._parked = False
         self.wakeups += 1
-        if self._kick.fileno() in ready:
-            self._kick.read(8)
+        if self._kick is not None and self._kick.descriptor in ready:
+            self._kick.clear()
         if self._pool_descriptor in ready and self.reading.acquire(blocking=False):
             try:
                 self._step()
@@ -274,7 +274,7 @@ class Reactor:
 
     def close(self) -> None:
         """Close descriptors only."""
-        self._kick.close()
+        self._kick = None
         self._outer.close()
 
     def abandon(self) -> None:
