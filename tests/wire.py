@@ -13,6 +13,7 @@ from slipstream.protocol.messages import (
     Gave,
     Hello,
     Kept,
+    Lacks,
     Message,
     Retract,
     Run,
@@ -23,7 +24,6 @@ from slipstream.protocol.messages import (
 )
 
 _COMMANDS: dict[int, Callable[..., WorkerCommand]] = {
-    worker_codec.RUN: Run,
     worker_codec.RETRACT: Retract,
     worker_codec.ENVIRONMENT: Environment,
     worker_codec.STOP: Stop,
@@ -34,14 +34,30 @@ _REPORTS: dict[type[Message], Callable[..., tuple[bytes, ...]]] = {
     Failed: worker_codec.failed,
     Gave: worker_codec.gave,
     Kept: worker_codec.kept,
+    Lacks: worker_codec.lacks,
     Hello: worker_codec.hello,
     StartFailed: worker_codec.start_failed,
 }
 
 
-def commands_of(body: bytes) -> list[WorkerCommand]:
-    """What a worker reads in a frame."""
-    return [_COMMANDS[tag](*fields) for tag, fields in worker_codec.decode_commands(body)]
+def commands_of(body: bytes, definitions: dict[bytes, bytes] | None = None) -> list[WorkerCommand]:
+    """What a worker reads in a frame.
+
+    Args:
+        body: the frame's.
+        definitions: those that the worker has, by digest; what the frame brings is added.
+    """
+    known = {} if definitions is None else definitions
+    commands: list[WorkerCommand] = []
+    for tag, fields in worker_codec.decode_commands(body):
+        if tag == worker_codec.DEFINE:
+            digest, definition = fields
+            known[digest] = definition
+        elif tag == worker_codec.RUN:
+            commands.append(Run(*fields, known.get(fields[2], b"")))
+        else:
+            commands.append(_COMMANDS[tag](*fields))
+    return commands
 
 
 def reports_body(messages: Sequence[Any]) -> bytes:

@@ -14,25 +14,32 @@ if TYPE_CHECKING:
         DependencyError,
         InternalError,
         PayloadError,
+        PayloadWarning,
         RemoteError,
         SlipstreamError,
         WorkerLost,
     )
     from slipstream.executor import Executor, Stats
-    from slipstream.future import Future
+    from slipstream.future import Future, Payload
     from slipstream.protocol.version import __version__
+    from slipstream.serde.explain.call import doctor
+    from slipstream.serde.imports import register_by_value
 
 __all__ = [
     "DependencyError",
     "Executor",
     "Future",
     "InternalError",
+    "Payload",
     "PayloadError",
+    "PayloadWarning",
     "RemoteError",
     "SlipstreamError",
     "Stats",
     "WorkerLost",
     "__version__",
+    "doctor",
+    "register_by_value",
 ]
 
 _HOME = {
@@ -40,12 +47,16 @@ _HOME = {
     "Executor": "executor",
     "Future": "future",
     "InternalError": "errors",
+    "Payload": "future",
     "PayloadError": "errors",
+    "PayloadWarning": "errors",
     "RemoteError": "errors",
     "SlipstreamError": "errors",
     "Stats": "executor",
     "WorkerLost": "errors",
     "__version__": "protocol.version",
+    "doctor": "serde.explain.call",
+    "register_by_value": "serde.imports",
 }
 
 

@@ -116,6 +116,7 @@ class FutureClient:
                         future._result = decode_value(payload)
                     else:
                         future._payload = payload
+                    future._result_bytes = len(payload)
                     future.duration_ns = notice.duration_ns
                     future.failures = notice.failures
                     if future._own_condition is None and future._done_callbacks is _NO_CALLBACKS:

@@ -9,6 +9,8 @@ The tree::
     ├── WorkerLost       the worker died while it ran the task (also a BrokenExecutor)
     └── InternalError    Slipstream itself is broken
 
+    PayloadWarning       something is sent again and again, and need not be
+
 What a task raises is not in this tree: it arrives in the client as it was raised, with the remote traceback as
 the cause of its chain. Misuse of a call is a plain ``TypeError`` or ``ValueError``.
 
@@ -41,6 +43,15 @@ class PayloadError(SlipstreamError):
         Traceback (most recent call last):
         ...
         slipstream.errors.PayloadError: task 'train' cannot be sent: argument 'lock' cannot be pickled
+    """
+
+
+class PayloadWarning(UserWarning):
+    """A task's payload is larger than it need be. Given once for each function.
+
+    Example:
+        >>> issubclass(PayloadWarning, UserWarning)
+        True
     """
 
 

@@ -7,15 +7,17 @@ import itertools
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor as StandardExecutor
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from slipstream.client import FutureClient
-from slipstream.errors import PayloadError
+from slipstream.errors import PayloadError, PayloadWarning
 from slipstream.future import Future
 from slipstream.mapping import Feed
 from slipstream.pools.local import LocalPool
@@ -23,12 +25,15 @@ from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Submit
 from slipstream.runtime import signals
 from slipstream.runtime.engine import Engine
-from slipstream.serde.callables import callable_label, identify
-from slipstream.serde.values import encode_call
+from slipstream.serde.callables import callable_label
+from slipstream.serde.imports import register_by_value
+from slipstream.serde.values import Encoded, encode_call, encode_chunk, encode_task
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: What a task captures and sends with each call is worth a warning from this size on.
+LARGE_STATE_BYTES = 1_000_000
 #: Number of workers, where `max_workers` is not given.
 WORKERS_VARIABLE = "SLIPSTREAM_WORKERS"
 
@@ -46,6 +51,8 @@ class Stats(Struct, frozen=True):
     frames_received: int
     bytes_sent: int
     bytes_received: int
+    #: Definitions of functions that went to workers: one for each function and worker, unless a worker had to drop it.
+    callables_sent: int
     #: Turns of the scheduler: at most one frame goes to each worker in each.
     turns: int
     #: Seconds spent encoding calls in `submit` and `map`.
@@ -70,6 +77,8 @@ class Executor(StandardExecutor):
         initializer: called in each worker before its first task. If it raises, the executor is broken and every
             future ends with `WorkerLost`.
         initargs: its arguments.
+        by_value: modules, or their names, whose functions and classes go by value, as those of a script do: a package
+            under edit, or one that workers cannot import. For all executors of the process.
 
     Raises:
         ValueError: If max_workers is not positive, or `where` is anything but None.
@@ -91,18 +100,23 @@ class Executor(StandardExecutor):
         max_workers: int | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        by_value: Iterable[ModuleType | str] = (),
     ) -> None:
         if where is not None:
             raise ValueError(f"where={where!r}: tasks run on this machine only; for workers say max_workers={where!r}")
         self._workers = _number_of_workers(max_workers)
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {initializer!r}")
+        for module in [by_value] if isinstance(by_value, str) else by_value:
+            register_by_value(module)
         setup = b"" if initializer is None else encode_call(initializer, tuple(initargs), {})
         self._client = FutureClient()
         self._engine = Engine(lambda: LocalPool(setup), self._workers, self._client)
         self._client.attach(self._engine)
         self._task_ids = itertools.count(1)
         self._encode_ns = 0
+        #: A task with much captured state has been submitted.
+        self._sent_large = False
         #: Maps that nobody has begun to iterate over, and those that somebody has.
         self._waiting_feeds: set[Feed] = set()
         self._begun_feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
@@ -132,12 +146,14 @@ class Executor(StandardExecutor):
         try:
             began = time.perf_counter_ns()
             try:
-                payload = encode_call(fn, args, kwargs)
+                encoded = encode_task(fn, args, kwargs)
             except PayloadError as error:
                 self._engine.refuse_if_over()
                 return Future.of_failed(callable_label(fn), error)
             self._encode_ns += time.perf_counter_ns() - began
-            return self._submit(fn, payload, 0)
+            if encoded.state_bytes >= LARGE_STATE_BYTES:
+                self._warn_of_state(fn, encoded.state_bytes)
+            return self._submit(encoded, 0)
         finally:
             if shielded:
                 signals.leave()
@@ -216,12 +232,12 @@ class Executor(StandardExecutor):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _submit(self, fn: Callable[..., Any], payload: bytes, items: int) -> Future[Any]:
+    def _submit(self, encoded: Encoded, items: int) -> Future[Any]:
         """Submit an encoded call; signals are held back."""
         client, task = self._client, TaskId(next(self._task_ids))
-        digest, label = identify(fn)
-        future: Future[Any] = Future(client, task, label)
-        message = Submit(task, digest, payload, items)
+        future: Future[Any] = Future(client, task, encoded.label)
+        future._sent_bytes = len(encoded.definition), len(encoded.payload), encoded.state_bytes  # pyright: ignore
+        message = Submit(task, encoded.digest, encoded.payload, items, definition=encoded.definition)
         try:
             client.futures[task] = future
             self._engine.submit(message)
@@ -234,12 +250,24 @@ class Executor(StandardExecutor):
         shielded = signals.enter()
         try:
             began = time.perf_counter_ns()
-            payload = encode_call(fn, (items, spread), {})
+            encoded = encode_chunk(fn, items, spread=spread)
             self._encode_ns += time.perf_counter_ns() - began
-            return self._submit(fn, payload, len(items))
+            if encoded.state_bytes >= LARGE_STATE_BYTES:
+                self._warn_of_state(fn, encoded.state_bytes)
+            return self._submit(encoded, len(items))
         finally:
             if shielded:
                 signals.leave()
+
+    def _warn_of_state(self, fn: Callable[..., Any], state_bytes: int) -> None:
+        """From the second time on that much is sent: a task that runs once may well take along what it likes."""
+        if self._sent_large:
+            from slipstream.serde.blame import state_warning
+
+            text = state_warning(fn, state_bytes)
+            if text is not None:
+                warnings.warn(text, PayloadWarning, stacklevel=3)
+        self._sent_large = True
 
     def _iterate(self, feed: Feed, results: Generator[Any, None, None]) -> Generator[Any, None, None]:
         self._waiting_feeds.discard(feed)

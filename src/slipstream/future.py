@@ -22,6 +22,8 @@ from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from slipstream.errors import PayloadError
 from slipstream.protocol.ids import TaskId
 from slipstream.runtime import signals
@@ -51,6 +53,19 @@ class Owner(Protocol):
         ...
 
 
+class Payload(Struct, frozen=True):
+    """How many bytes a task took on its way."""
+
+    #: The definition of its callable, which each worker is sent once; 0 where workers find it by name, or where it is
+    #: an object that travels with the arguments.
+    callable: int
+    arguments: int
+    #: What the callable captures and is sent with each task, since it may change in between.
+    state: int
+    #: 0 until it is there.
+    result: int
+
+
 class Future(StandardFuture[T], Generic[T]):
     """The result of a task, now or later. Made by `Executor.submit`.
 
@@ -75,6 +90,8 @@ class Future(StandardFuture[T], Generic[T]):
         "_owner",
         "_payload",
         "_result",
+        "_result_bytes",
+        "_sent_bytes",
         "_sleepers",
         "_state",
         "_task",
@@ -98,6 +115,9 @@ class Future(StandardFuture[T], Generic[T]):
         #: The encoded result, or exception if `_failed`, until someone asks.
         self._payload: bytes | None = None
         self._failed = False
+        #: Bytes of definition, payload and, as a part of the payload, state; and of the result.
+        self._sent_bytes = _NOTHING_SENT
+        self._result_bytes = 0
         self._decoding = False
         self._sleepers: list[Sleeper] | None = None
         self._own_condition: threading.Condition | None = None
@@ -198,6 +218,19 @@ class Future(StandardFuture[T], Generic[T]):
         if self._state != FINISHED:
             raise CancelledError
         return self._exception
+
+    def payload(self) -> Payload:
+        """What the task took to send, in bytes.
+
+        Example:
+            >>> from slipstream import Executor
+            >>> with Executor(max_workers=1) as executor:
+            ...     future = executor.submit(len, "abc")
+            ...     future.result(), future.payload().callable, future.payload().arguments < 50
+            (3, 0, True)
+        """
+        definition, payload, state = self._sent_bytes
+        return Payload(definition, payload - state, state, self._result_bytes)
 
     def add_done_callback(self, fn: Callable[[StandardFuture[T]], object]) -> None:
         """Have `fn(future)` called when the task has ended: in the engine's thread, or at once if it has ended already.
@@ -347,6 +380,7 @@ class Future(StandardFuture[T], Generic[T]):
             LOGGER.exception("exception calling callback for %r", self)
 
 
+_NOTHING_SENT = (0, 0, 0)
 #: Stands for the list that most futures never need.
 _NO_CALLBACKS: list[Callable[[StandardFuture[Any]], object]] = []
 

@@ -153,7 +153,7 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.encode
 
 #: The messages of a direction, how they are written on one side and read on the other.
 DIRECTIONS: dict[str, tuple[Any, Callable[[list[Any]], bytes], Callable[[bytes], list[Any]]]] = {
-    "commands": (WorkerCommand, encode_commands, commands_of),
+    "commands": (WorkerCommand, lambda commands: encode_commands(commands, {}), commands_of),
     "reports": (WorkerMessage, reports_body, decode_reports),
     "greeting": (Greeting, reports_body, decode_greeting),
 }
@@ -188,12 +188,19 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     return st.from_type(kind)
 
 
+def as_sent(message: Message) -> Message:
+    """A definition is the same for all tasks whose callables have the same digest."""
+    if isinstance(message, Run):
+        return msgspec.structs.replace(message, definition=b"definition of " + message.digest)
+    return message
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @settings(max_examples=30)
 @given(data=st.data())
 def test_messages_come_out_as_they_went_in(direction: str, data: st.DataObject) -> None:
     union, write, read = DIRECTIONS[direction]
-    messages = data.draw(messages_of(union))
+    messages = [as_sent(message) for message in data.draw(messages_of(union))]
     (body,) = feed(FrameReader(), stream_of([write(messages)]))
     assert read(body) == messages
 
@@ -204,7 +211,7 @@ def test_tasks_and_durations_may_have_64_bits() -> None:
     answers = [Gave(((most, 1),)), Kept(((most, 1),))]
     assert decode_reports(reports_body([*reports, *answers])) == [*reports, *answers]
     commands = [Run(most, 1, b"d", b"p"), Retract(((most, 1),))]
-    assert commands_of(encode_commands(commands)) == commands
+    assert commands_of(encode_commands(commands, {})) == commands
 
 
 def test_a_text_that_is_not_unicode_arrives_readable() -> None:
@@ -215,22 +222,25 @@ def test_a_text_that_is_not_unicode_arrives_readable() -> None:
 
 def test_a_path_that_is_not_unicode_arrives_as_it_was() -> None:
     commands = [Environment(("/tmp/\udcff",))]
-    assert commands_of(encode_commands(commands)) == commands
+    assert commands_of(encode_commands(commands, {})) == commands
 
 
-@given(st.lists(st.integers(0, 40), max_size=4), st.booleans())
-def test_bytes_that_marshal_cannot_count_travel_in_pieces(sizes: list[int], inputs: bool) -> None:
+@given(st.lists(st.integers(0, 40), max_size=4), st.sampled_from(["payload", "inputs", "definition"]))
+def test_bytes_that_marshal_cannot_count_travel_in_pieces(sizes: list[int], where: str) -> None:
     """marshal counts the bytes of an object in 31 bits; here in 3."""
     payloads = [body_of(size) for size in sizes]
-    commands: list[WorkerCommand] = [
-        Run(n, 1, b"d", b"" if inputs else payload, 0, ((n, payload),) if inputs else ())
-        for n, payload in enumerate(payloads)
-    ]
+    fields: Callable[[int, bytes], dict[str, Any]] = {
+        "payload": lambda n, data: {"payload": data},
+        "inputs": lambda n, data: {"payload": b"", "inputs": ((n, data),)},
+        "definition": lambda n, data: {"payload": b"", "definition": data},
+    }[where]
+    commands: list[WorkerCommand] = [Run(n, 1, b"d%d" % n, **fields(n, data)) for n, data in enumerate(payloads)]
     commands.append(Retract(((1, 1),)))
 
     def dumps(rows: Any, version: int) -> bytes:
         pieces = [
-            piece for tag, fields in rows if tag == worker_codec.RUN for piece in (fields[3], *dict(fields[5]).values())
+            *[piece for tag, row in rows if tag == worker_codec.RUN for piece in (row[3], *dict(row[5]).values())],
+            *[row[1] for tag, row in rows if tag == worker_codec.DEFINE],
         ]
         if any(type(piece) is bytes and len(piece) > 8 for piece in pieces):
             raise ValueError("unmarshallable object")
@@ -240,7 +250,7 @@ def test_bytes_that_marshal_cannot_count_travel_in_pieces(sizes: list[int], inpu
         patch.setattr(codec, "marshal", SimpleNamespace(dumps=dumps))
         for half in (codec, worker_codec):
             patch.setattr(half, "PIECE_BYTES", 8)
-        body = encode_commands(commands)
+        body = encode_commands(commands, {})
         assert commands_of(body) == commands
 
 
@@ -292,13 +302,13 @@ def test_messages_of_another_direction_are_a_protocol_error() -> None:
     reports = [Started(1, 1), Done(1, 1, 1, b""), Failed(1, 1, 1, b""), Gave(((1, 1),))]
     for message in commands:
         with pytest.raises(ProtocolError):
-            decode_reports(encode_commands([message]))
+            decode_reports(encode_commands([message], {}))
     for message in [*reports, Hello(1, "3.11", "0.1")]:
         with pytest.raises(ProtocolError):
             decode_commands(reports_body([message]))
 
 
-@pytest.mark.parametrize("body", [b"", b"hello", encode_commands([Stop()])[:-1]])
+@pytest.mark.parametrize("body", [b"", b"hello", encode_commands([Stop()], {})[:-1]])
 def test_what_is_no_frame_of_commands_is_a_protocol_error(body: bytes) -> None:
     with pytest.raises(ProtocolError, match=f"a frame of {len(body)} bytes cannot be read: "):
         decode_commands(body)
@@ -322,7 +332,7 @@ def test_workers_write_and_read_the_tags_of_the_messages() -> None:
 def test_every_message_has_a_tag_of_its_own() -> None:
     unions = [*INSIDE.values(), *(union for union, *_ in DIRECTIONS.values())]
     kinds = [kind for union in unions for kind in get_args(union)]
-    assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds) == 20
+    assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds) == 21
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -335,7 +345,7 @@ LATE = 1_000_000
 def test_a_no_op_is_small_on_the_wire() -> None:
     """One more task in a frame, beside its payload and the digest of its callable."""
     run = Run(LATE, 1, DIGEST, b"")
-    assert len(encode_commands([run, run])) - len(encode_commands([run])) <= len(DIGEST) + 45
+    assert len(encode_commands([run, run], {})) - len(encode_commands([run], {})) <= len(DIGEST) + 45
     done = Done(LATE, 1, 150_000, b"")
     assert len(reports_body([done, done])) - len(reports_body([done])) <= 31
 

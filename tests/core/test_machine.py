@@ -32,6 +32,7 @@ from slipstream.protocol.messages import (
     Gave,
     InputFailed,
     Kept,
+    Lacks,
     Message,
     Release,
     Retract,
@@ -339,7 +340,8 @@ class Machine(RuleBasedStateMachine):
         identity, worker = self.any_worker(data, busy=True)
         unstarted = [attempt for attempt in worker.held.items() if attempt[0] != worker.started]
         count = data.draw(st.integers(0, len(unstarted)), "how many of the last ones")
-        self.give(identity, unstarted[len(unstarted) - count :], [], more=more)
+        kind = data.draw(st.sampled_from([Gave, Lacks]), "why")
+        self.give(identity, unstarted[len(unstarted) - count :], [], kind, more=more)
 
     @precondition(lambda self: any(worker.asked for worker in self.workers.values()))
     @rule(data=st.data(), more=MORE)
@@ -353,11 +355,11 @@ class Machine(RuleBasedStateMachine):
         worker.asked = []
         self.give(identity, gave, kept, more=more)
 
-    def give(self, identity: int, gave: list[Attempt], kept: list[Attempt], *, more: bool) -> None:
+    def give(self, identity: int, gave: list[Attempt], kept: list[Attempt], kind: Any = Gave, *, more: bool) -> None:
         for task, _ in gave:
             del self.workers[identity].held[task]
         self.past += gave
-        messages = [*([Gave(tuple(gave))] if gave else []), *([Kept(tuple(kept))] if kept else [])]
+        messages = [*([kind(tuple(gave))] if gave else []), *([Kept(tuple(kept))] if kept else [])]
         self.happens(FromWorker(identity, messages), more=more)
 
     @precondition(lambda self: self.past)
@@ -368,8 +370,8 @@ class Machine(RuleBasedStateMachine):
         task, attempt = data.draw(st.sampled_from(recent[-8:]), "attempt")
         having = [identity for identity, worker in self.workers.items() if task in worker.held]
         identity = data.draw(st.sampled_from([*having, *self.workers, *self.lost_workers[-2:], 10**6]), "worker")
-        kind = data.draw(st.sampled_from([Started, Done, Failed, Gave, Kept]), "message")
-        if kind in (Gave, Kept):
+        kind = data.draw(st.sampled_from([Started, Done, Failed, Gave, Kept, Lacks]), "message")
+        if kind in (Gave, Kept, Lacks):
             message = kind(((task, attempt),))
         else:
             message = kind(task, attempt, *([] if kind is Started else [US, b"over"]))

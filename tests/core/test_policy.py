@@ -9,7 +9,7 @@ from turns import MS, US, Told, Turns, given, run, submit
 from slipstream.core.events import ClientWaits
 from slipstream.core.placement import GATHER, GATHER_NS, MAX_PREFETCH, REFILL_BELOW, STREAM_GAP_NS
 from slipstream.core.states import State
-from slipstream.protocol.messages import Cancel, Done, Gave, Kept, Retract, Started, TaskRunning, TaskSucceeded
+from slipstream.protocol.messages import Cancel, Done, Gave, Kept, Lacks, Retract, Started, TaskRunning, TaskSucceeded
 
 # --- few turns that send ----------------------------------------------------------------------------------------------
 
@@ -364,6 +364,16 @@ def test_the_worker_that_became_idle_last_is_served_first() -> None:
     for worker, task in ((9, 2), (7, 0), (8, 1)):
         turns.done(worker, task)
     assert [list(turns.submit(task).workers) for task in range(3, 6)] == [[8], [7], [9]]
+
+
+def test_a_task_whose_definition_a_worker_lacks_is_sent_again_and_the_worker_is_not_held() -> None:
+    turns = given(7)
+    turns.submit(1, definition=b"the definition")
+    turns.submit(2)
+    told = turns.worker(7, Lacks(((1, 1),)))
+    assert told == Told(workers={7: [run(1, 2, definition=b"the definition")]}, lacking=[(7, b"f")])
+    assert turns.worker(7, Lacks(((1, 1),))).lacking == []  # that attempt is over
+    assert turns.done(7, 1, 2).notices() == [TaskSucceeded(1, b"r", US), TaskSucceeded(2, b"r", US)]
 
 
 def test_as_many_workers_are_asked_as_are_idle() -> None:

@@ -16,7 +16,7 @@ from slipstream.core.states import FAULT, IGNORED, LIVE, PLACED, TABLE, Input, S
 from slipstream.core.tasks import Task
 from slipstream.errors import InternalError
 from slipstream.protocol.ids import MAIN_CLIENT
-from slipstream.protocol.messages import Cancel, Done, Failed, Gave, Kept, Release, Started
+from slipstream.protocol.messages import Cancel, Done, Failed, Gave, Kept, Lacks, Release, Started
 
 #: The task that the tests are about, its worker, and a task that it may depend on.
 TASK, WORKER, INPUT = 1, 7, 100
@@ -24,7 +24,7 @@ TASK, WORKER, INPUT = 1, 7, 100
 FILLERS, IDLE_WORKER = 4, 8
 
 BY_CLIENT = frozenset({Input.CANCEL, Input.RELEASE})
-BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT})
+BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT, Input.LACKED})
 CELLS = [(state, what) for state in State for what in Input]
 HANDLED = [(state, what) for state, what in CELLS if isinstance(TABLE[state][what], Step)]
 FORGOTTEN = "forgotten"
@@ -100,6 +100,7 @@ def message_for(what: Input, attempt: int) -> Any:
         Input.RAISED: Failed(TASK, attempt, 5, b"e"),
         Input.GAVE: Gave(((TASK, attempt),)),
         Input.KEPT: Kept(((TASK, attempt),)),
+        Input.LACKED: Lacks(((TASK, attempt),)),
     }[what]
 
 

@@ -28,10 +28,18 @@ class Told:
     wake_at: int | None = None
     faulty_workers: dict[int, str] = field(default_factory=dict)
     faulty_clients: dict[int, str] = field(default_factory=dict)
+    lacking: list[tuple[int, bytes]] = field(default_factory=list)
 
     @classmethod
     def by(cls, effects: Effects) -> "Told":
-        return cls(effects.workers, effects.clients, effects.wake_at, effects.faulty_workers, effects.faulty_clients)
+        return cls(
+            effects.workers,
+            effects.clients,
+            effects.wake_at,
+            effects.faulty_workers,
+            effects.faulty_clients,
+            effects.lacking,
+        )
 
     def sent_to(self, worker: int) -> list[int]:
         """Tasks that the worker was told to run, in order."""

@@ -193,6 +193,7 @@ OURS = {
     "slipstream.protocol.worker_codec",
     "slipstream.serde",
     "slipstream.serde.callables",
+    "slipstream.serde.definitions",
     "slipstream.serde.imports",
     "slipstream.serde.plain_exceptions",
     "slipstream.serde.values",

@@ -22,6 +22,7 @@ from slipstream.protocol.codec import decode_reports
 from slipstream.protocol.ids import FrameId, SlotId
 from slipstream.protocol.messages import Run, WorkerCommand, WorkerMessage
 from slipstream.protocol.worker_codec import encode_reports
+from slipstream.serde.definitions import Definition
 from slipstream.worker.page import Running, SharedPage
 from slipstream.worker.runner import run_task
 from wire import commands_of, reports_body
@@ -53,6 +54,7 @@ class FakeWorker:
     slot: SlotId
     page: SharedPage
     queue: deque[Run] = field(default_factory=deque)
+    definitions: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class FakePool:
@@ -91,10 +93,10 @@ class FakePool:
         self._wanted = workers
 
     def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
-        commands = tuple(commands_of(body))
+        worker = self.workers.get(slot)
+        commands = tuple(commands_of(body, None if worker is None else worker.definitions))
         turn = self._sink.traffic.turns  # the sink is the engine
         self.frames.append(Frame(slot, turn, threading.current_thread().name, commands))
-        worker = self.workers.get(slot)
         if worker is not None:
             worker.queue.extend(command for command in commands if type(command) is Run)
             if not self.held:
@@ -234,7 +236,8 @@ class FakePool:
     def _outcome(self, worker: FakeWorker, run: Run) -> Sequence[WorkerMessage]:
         if self._answer is not None:
             return self._answer(run)
-        written, _, _ = run_task(structs.astuple(run), worker.page)
+        definition = Definition(run.definition) if run.definition else None
+        written, _, _ = run_task(structs.astuple(run)[:-1], definition, worker.page)
         (report,) = decode_reports(b"".join(encode_reports([written])))
         return (report if self._duration_ns is None else structs.replace(report, duration_ns=self._duration_ns),)
 

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.errors import PayloadError
 from slipstream.serde import classes
-from slipstream.serde.values import decode_value, encode_value
+from slipstream.serde.values import decode_value, encode_call, encode_value
 
 ENUMS = """
 import enum
@@ -387,17 +387,35 @@ def test_a_load_that_failed_half_way_is_mended_by_the_next(main, other):
     assert other.run(scope["n"], scope["Whole"]) == 3
 
 
-def test_a_class_that_nobody_holds_is_dropped(main):
+def test_classes_that_were_sent_are_held_for_what_may_come_back_and_not_for_ever(main, monkeypatch):
+    monkeypatch.setattr(classes, "_MAX_SENT", 3)
     scope = main("class Short:\n    pass\n")
     encode_value(scope["Short"])
     reference = weakref.ref(scope.pop("Short"))
     gc.collect()
+    assert reference() is not None
+    for _ in range(3):
+        encode_value(main("class Other:\n    pass\n")["Other"])
+    gc.collect()
     assert reference() is None
+
+
+def test_a_reply_names_a_class_that_its_client_has(main, other):
+    scope = main(
+        "class Thing:\n    def __init__(self, n):\n        self.n = n\n\ndef make(cls, n):\n    return cls(n)\n"
+    )
+    returned, payload = other.answer(encode_call(scope["make"], (scope["Thing"], 3), {}))
+    assert returned
+    assert len(payload) < 200
+    assert type(decode_value(payload)) is scope["Thing"]
+    classes.borrowed.TRACKED.pop(classes.borrowed.tracker_id(scope["Thing"]))
+    with pytest.raises(PayloadError, match="class 'Thing' is gone here"):
+        decode_value(payload)
 
 
 def test_a_class_with_a_lock_says_so(main):
     scope = main("import threading\nclass Guarded:\n    lock = threading.Lock()\n")
-    with pytest.raises(PayloadError, match=r"'Guarded' cannot be pickled: TypeError: .*lock"):
+    with pytest.raises(PayloadError, match=r"the class of the value.lock, of type 'lock', cannot be pickled"):
         encode_value(scope["Guarded"]())
 
 

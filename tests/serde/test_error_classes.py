@@ -19,12 +19,13 @@ def test_the_tree():
     assert {each.__name__ for each in CLASSES} == {
         "SlipstreamError",
         "PayloadError",
+        "PayloadWarning",
         "RemoteError",
         "DependencyError",
         "WorkerLost",
         "InternalError",
     }
-    assert all(issubclass(each, errors.SlipstreamError) for each in CLASSES)
+    assert all(issubclass(each, errors.SlipstreamError | errors.PayloadWarning) for each in CLASSES)
     assert all(each.__name__ in errors.__doc__ for each in CLASSES)
     assert issubclass(errors.WorkerLost, concurrent.futures.BrokenExecutor)
 

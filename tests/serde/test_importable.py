@@ -109,7 +109,7 @@ def test_a_finder_of_the_program_itself_is_not_asked_and_a_broken_one_finds_noth
 
     mine, broken = Finder("__main__"), Finder("elsewhere")
     monkeypatch.setattr(sys, "meta_path", [mine, broken, *sys.meta_path])
-    monkeypatch.setattr(imports, "_decisions", imports._Decisions([]))
+    monkeypatch.setattr(imports, "_decisions", imports.Decisions([]))
     made = types.ModuleType("serde_test_found")
     monkeypatch.setitem(sys.modules, "serde_test_found", made)
     assert not is_importable("serde_test_found")

@@ -77,7 +77,7 @@ class SimulatedWorker:
         #: The running task has outlived the tick, or waits.
         self._busy = False
         self._sentry_quiet_at = 0
-        self.commands = Link(cluster, encode_commands, commands_of, self._receive)
+        self.commands = Link(cluster, partial(encode_commands, known={}), commands_of, self._receive)
         self.reports = Link(cluster, reports_body, decode_reports, partial(cluster.worker_said, identity))
 
     def die(self) -> None:

@@ -55,6 +55,7 @@ from slipstream.protocol.messages import (
     Gave,
     InputFailed,
     Kept,
+    Lacks,
     Release,
     Retract,
     Run,
@@ -72,7 +73,7 @@ from slipstream.protocol.messages import (
 Handler: TypeAlias = Callable[[Task, Any], None]
 
 #: Inputs that a worker's message causes; in any other a FAULT is the scheduler's own.
-_BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT})
+_BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT, Input.LACKED})
 
 
 class Scheduler:
@@ -84,7 +85,7 @@ class Scheduler:
         >>> submit = Submit(task=1, digest=b"f", payload=b"...")
         >>> effects = scheduler.handle([WorkerJoined(7), FromClient(MAIN_CLIENT, [submit])], now=0)
         >>> effects.workers
-        {7: [Run(task=1, attempt=1, digest=b'f', payload=b'...', items=0, inputs=())]}
+        {7: [Run(task=1, attempt=1, digest=b'f', payload=b'...', items=0, inputs=(), definition=b'')]}
     """
 
     def __init__(self) -> None:
@@ -178,6 +179,7 @@ class Scheduler:
             message.worker_retries,
             dependencies,
             message.keep,
+            message.definition,
             WAITING,
         )
         tasks[identity] = task
@@ -243,7 +245,7 @@ class Scheduler:
         for message in event.messages:
             kind = type(message)
             what = _INPUT_OF[kind]
-            if kind is Gave or kind is Kept:
+            if kind is Gave or kind is Kept or kind is Lacks:
                 self._answered(worker, what, message.tasks)  # pyright: ignore
                 continue
             task = tasks.get(message.task)  # pyright: ignore
@@ -289,7 +291,11 @@ class Scheduler:
         self.counters.ignored += 1
 
     def _worker_fault(self, task: Task, cause: object) -> None:
-        said = cause if isinstance(cause, Started | Done | Failed) else "that it gave it back or kept it"
+        said = (
+            cause
+            if isinstance(cause, Started | Done | Failed)
+            else "that it gave it back, kept it or lacks its definition"
+        )
         reason = f"worker {task.worker} said of task {task.task}, which is {task.state.name}: {said}"
         self._effects.faulty_workers[task.worker] = reason
 
@@ -311,7 +317,7 @@ class Scheduler:
         worker.tasks[task.task] = task
         inputs = self._inputs_of(task) if task.dependencies else ()
         self._effects.tell_worker(
-            worker.worker, Run(task.task, task.attempt, task.digest, task.payload, task.items, inputs)
+            worker.worker, Run(task.task, task.attempt, task.digest, task.payload, task.items, inputs, task.definition)
         )
 
     def _inputs_of(self, task: Task) -> tuple[tuple[TaskId, bytes], ...]:
@@ -379,6 +385,12 @@ class Scheduler:
         unasked = not task.retracting
         self._take_from(task, worker)
         worker.held = bool(worker.tasks) and (worker.held or unasked)
+        self._back_to_ready(task)
+
+    def _lack(self, task: Task, worker: Worker) -> None:
+        """It is dispatched again, and the definition with it."""
+        self._effects.lacking.append((worker.worker, task.digest))
+        self._take_from(task, worker)
         self._back_to_ready(task)
 
     def _keep(self, task: Task, worker: Worker) -> None:
@@ -465,7 +477,7 @@ class Scheduler:
     def _ended(self, task: Task) -> None:
         """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""
         self.live -= 1
-        task.payload = b""
+        task.payload = task.definition = b""
         for identity in task.dependencies:
             dependency = self.tasks[identity]
             assert dependency.dependents is not None
@@ -486,4 +498,5 @@ _INPUT_OF: dict[type, Input] = {
     Failed: Input.RAISED,
     Gave: Input.GAVE,
     Kept: Input.KEPT,
+    Lacks: Input.LACKED,
 }

@@ -62,10 +62,12 @@ class Input(enum.IntEnum):
     GAVE = 9
     #: Its worker says: too late to take it back.
     KEPT = 10
+    #: Its worker says: not started, since I lack the definition of its callable.
+    LACKED = 11
     #: Its worker was lost, and was running another task or none.
-    WORKER_LOST = 11
+    WORKER_LOST = 12
     #: Its worker was lost while it ran this one.
-    LOST_RUNNING = 12
+    LOST_RUNNING = 13
 
 
 class Step(NamedTuple):
@@ -113,6 +115,7 @@ _HANDLED: dict[State, dict[Input, Cell]] = {
         Input.RAISED: Step("_fail", (_S.FAILED,)),
         Input.GAVE: Step("_take_back", (_S.READY,)),
         Input.KEPT: Step("_keep", (_S.ASSIGNED,)),
+        Input.LACKED: Step("_lack", (_S.READY,)),
         Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY,)),
         Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.FAILED)),
     },

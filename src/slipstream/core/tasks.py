@@ -29,6 +29,8 @@ class Task(Struct, gc=False):
     dependencies: tuple[TaskId, ...]
     #: Whether the client may still refer to it.
     kept: bool
+    #: That of its callable, if it has one.
+    definition: bytes
     state: State
     attempt: int = 0
     #: Where it is, in a PLACED state; NOWHERE otherwise.

@@ -164,7 +164,7 @@ class LocalPool:
         worker = self._workers.get(slot)
         if worker is not None:
             if not kill:
-                worker.send(encode_commands([Stop()]))
+                worker.send(encode_commands([Stop()], {}))
             elif reason:
                 worker.punish(f"the worker process sent what it must not, and was killed: {reason}")
             else:
@@ -178,7 +178,7 @@ class LocalPool:
             if kill or not worker.greeted:
                 worker.kill()
             else:
-                worker.send(encode_commands([Stop()]))
+                worker.send(encode_commands([Stop()], {}))
         if not self._read_until_ended(STOP_GRACE_S):
             for worker in self._workers.values():
                 worker.kill()

@@ -14,26 +14,44 @@ import msgspec
 from msgspec.structs import astuple
 
 from slipstream.protocol.frames import ProtocolError
+from slipstream.protocol.ids import CallableDigest
 from slipstream.protocol.messages import Environment, Greeting, Retract, Run, Stop, WorkerCommand, WorkerMessage
-from slipstream.protocol.worker_codec import ENVIRONMENT, MARSHAL_VERSION, PIECE_BYTES, RETRACT, RUN, STOP
+from slipstream.protocol.worker_codec import DEFINE, ENVIRONMENT, MARSHAL_VERSION, PIECE_BYTES, RETRACT, RUN, STOP
 
-_TAGS: dict[type[WorkerCommand], int] = {Run: RUN, Retract: RETRACT, Environment: ENVIRONMENT, Stop: STOP}
+_TAGS: dict[type[WorkerCommand], int] = {Retract: RETRACT, Environment: ENVIRONMENT, Stop: STOP}
 
 
-def encode_commands(commands: Sequence[WorkerCommand]) -> bytes:
-    """Encode what a worker is told in one turn as one frame body."""
+def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDigest, None]) -> bytes:
+    """Encode what a worker is told in one turn as one frame body.
+
+    Args:
+        commands: what it is told.
+        known: the definitions that it has been sent; what it needs beside these is put in and noted here.
+    """
+    rows: list[tuple[int, tuple[Any, ...]]] = []
+    for command in commands:
+        if type(command) is Run:
+            if command.definition and command.digest not in known:
+                known[command.digest] = None
+                rows.append((DEFINE, (command.digest, command.definition)))
+            rows.append((RUN, astuple(command)[:-1]))
+        else:
+            rows.append((_TAGS[type(command)], astuple(command)))
     try:
-        return marshal.dumps([(_TAGS[type(command)], astuple(command)) for command in commands], MARSHAL_VERSION)
+        return marshal.dumps(rows, MARSHAL_VERSION)
     except ValueError:  # marshal counts the bytes of one object in 31 bits
-        return marshal.dumps([(_TAGS[type(command)], _in_pieces(command)) for command in commands], MARSHAL_VERSION)
+        return marshal.dumps([(tag, _in_pieces(tag, fields)) for tag, fields in rows], MARSHAL_VERSION)
 
 
-def _in_pieces(command: WorkerCommand) -> tuple[Any, ...]:
+def _in_pieces(tag: int, fields: tuple[Any, ...]) -> tuple[Any, ...]:
     """The fields of a command, with long bytes as lists of pieces."""
-    if not isinstance(command, Run):
-        return astuple(command)
-    inputs = tuple([(task, _cut(data)) for task, data in command.inputs])
-    return command.task, command.attempt, command.digest, _cut(command.payload), command.items, inputs
+    if tag == DEFINE:
+        digest, definition = fields
+        return digest, _cut(definition)
+    if tag != RUN:
+        return fields
+    task, attempt, digest, payload, items, inputs = fields
+    return task, attempt, digest, _cut(payload), items, tuple([(source, _cut(data)) for source, data in inputs])
 
 
 def _cut(data: bytes) -> bytes | list[bytes]:

@@ -40,6 +40,8 @@ class Submit(Message, frozen=True, array_like=True, tag=1, gc=False):
     dependencies: tuple[TaskId, ...] = ()
     #: Keep the outcome until the client releases it, since later tasks may depend on it.
     keep: bool = False
+    #: What a worker must have to run it, once; empty where the payload has it all.
+    definition: bytes = b""
 
 
 class Cancel(Message, frozen=True, array_like=True, tag=2, gc=False):
@@ -89,6 +91,12 @@ class Gave(Message, frozen=True, array_like=True, tag=13, gc=False):
     tasks: tuple[TaskAttempt, ...]
 
 
+class Lacks(Message, frozen=True, array_like=True, tag=15, gc=False):
+    """Tasks that the worker has not started, since it does not have the definitions of their callables."""
+
+    tasks: tuple[TaskAttempt, ...]
+
+
 class Kept(Message, frozen=True, array_like=True, tag=14, gc=False):
     """Tasks asked for by `Retract` that the worker has started or finished."""
 
@@ -107,6 +115,8 @@ class Run(Message, frozen=True, array_like=True, tag=20, gc=False):
     payload: bytes
     items: int = 0
     inputs: tuple[tuple[TaskId, bytes], ...] = ()
+    #: That of its callable. It is sent to a worker that does not have it, as a command of its own before this one.
+    definition: bytes = b""
 
 
 class Retract(Message, frozen=True, array_like=True, tag=21, gc=False):
@@ -194,7 +204,7 @@ class StartFailed(Message, frozen=True, array_like=True, tag=41, gc=False):
 
 
 ClientMessage: TypeAlias = Submit | Cancel | Release
-WorkerMessage: TypeAlias = Started | Done | Failed | Gave | Kept
+WorkerMessage: TypeAlias = Started | Done | Failed | Gave | Kept | Lacks
 WorkerCommand: TypeAlias = Run | Retract | Environment | Stop
 Notice: TypeAlias = TaskRunning | TaskSucceeded | TaskFailed | TaskLost | TaskCancelled | InputFailed
 Greeting: TypeAlias = Hello | StartFailed

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from slipstream.protocol.ids import CallableDigest, TaskId
     from slipstream.protocol.messages import TaskAttempt
 
-    #: A `Run`: task, attempt, digest, payload, items, inputs.
+    #: A `Run` without the definition: task, attempt, digest, payload, items, inputs.
     RunFields: TypeAlias = tuple[TaskId, int, CallableDigest, bytes, int, tuple[tuple[TaskId, bytes], ...]]
     #: A message of a worker, in pieces.
     Report: TypeAlias = tuple[bytes, ...]
 
 #: Tags of the messages in `messages` that a worker reads, and writes.
-RUN, RETRACT, ENVIRONMENT, STOP = 20, 21, 22, 23
-_STARTED, _DONE, _FAILED, _GAVE, _KEPT, _HELLO, _START_FAILED = 10, 11, 12, 13, 14, 40, 41
+RUN, RETRACT, ENVIRONMENT, STOP, DEFINE = 20, 21, 22, 23, 24
+_STARTED, _DONE, _FAILED, _GAVE, _KEPT, _LACKS, _HELLO, _START_FAILED = 10, 11, 12, 13, 14, 15, 40, 41
 
 #: Later versions mark references, by addresses and counts of references: the same commands would not be the same bytes.
 MARSHAL_VERSION = 2
@@ -63,6 +63,9 @@ def decode_commands(body: bytes) -> list[tuple[int, Any]]:
 
 def _whole(tag: int, fields: Any) -> tuple[int, Any]:
     """The command, with bytes in one piece that were too long for marshal."""
+    if tag == DEFINE:
+        digest, definition = fields
+        return tag, (digest, _join(definition))
     if tag != RUN:
         return tag, fields
     task, attempt, digest, payload, items, inputs = fields
@@ -114,6 +117,11 @@ def gave(attempts: Sequence[TaskAttempt]) -> Report:
 def kept(attempts: Sequence[TaskAttempt]) -> Report:
     """These were asked for too late."""
     return _about(_KEPT, attempts)
+
+
+def lacks(attempts: Sequence[TaskAttempt]) -> Report:
+    """These cannot be run without a definition that this worker does not have."""
+    return _about(_LACKS, attempts)
 
 
 def _about(tag: int, attempts: Sequence[TaskAttempt]) -> Report:

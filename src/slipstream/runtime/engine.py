@@ -66,6 +66,7 @@ class Traffic:
     def __init__(self) -> None:
         self.frames_sent = 0
         self.bytes_sent = 0
+        self.callables_sent = 0
         self.frames_received = 0
         self.bytes_received = 0
         self.workers_lost = 0
@@ -219,6 +220,7 @@ class Engine:
             "cancelled": counters.cancelled,
             "run_ns": counters.run_ns,
             "frames_sent": traffic.frames_sent + sum(outbox.frames_sent for outbox in outboxes),
+            "callables_sent": traffic.callables_sent + sum(outbox.callables_sent for outbox in outboxes),
             "bytes_sent": traffic.bytes_sent + sum(outbox.bytes_sent for outbox in outboxes),
             "frames_received": traffic.frames_received,
             "bytes_received": traffic.bytes_received,
@@ -254,6 +256,9 @@ class Engine:
             except BaseException as error:  # noqa: BLE001  # no future may hang for it, whoever threw it in here
                 self._scheduler_broke(error)
                 effects = _NO_EFFECTS
+            for worker, digest in effects.lacking:
+                if worker in outboxes:
+                    outboxes[worker].known.pop(digest, None)
             for worker, commands in effects.workers.items():
                 outbox = outboxes.get(worker)
                 if outbox is not None:  # else it has just left, and the scheduler is about to be told
@@ -405,6 +410,7 @@ class Engine:
         outbox = self._outboxes.pop(worker)
         self.traffic.frames_sent += outbox.frames_sent
         self.traffic.bytes_sent += outbox.bytes_sent
+        self.traffic.callables_sent += outbox.callables_sent
 
     # --- what the pool calls ------------------------------------------------------------------------------------------
 

@@ -9,14 +9,17 @@ from threading import Lock
 
 from slipstream.pools.base import Pool
 from slipstream.protocol.codec import encode_commands
-from slipstream.protocol.ids import FrameId, SlotId
+from slipstream.protocol.ids import CallableDigest, FrameId, SlotId
 from slipstream.protocol.messages import WorkerCommand
+
+#: Digests remembered of one worker; beyond it all are forgotten, and definitions are sent again.
+MAX_KNOWN = 65_536
 
 
 class Outbox:
     """Commands for one worker."""
 
-    __slots__ = ("_pool", "_sending", "_slot", "bytes_sent", "commands", "frames_sent")
+    __slots__ = ("_pool", "_sending", "_slot", "bytes_sent", "callables_sent", "commands", "frames_sent", "known")
 
     def __init__(self, pool: Pool, slot: SlotId) -> None:
         #: Appended to at the end by turns, cut at the front by the sender; both are one step under the interpreter
@@ -24,6 +27,9 @@ class Outbox:
         self.commands: list[WorkerCommand] = []
         self.frames_sent = 0
         self.bytes_sent = 0
+        self.callables_sent = 0
+        #: Digests of the definitions that the worker was sent, and has not said that it lacks.
+        self.known: dict[CallableDigest, None] = {}
         self._pool = pool
         self._slot = slot
         self._sending = Lock()
@@ -37,7 +43,11 @@ class Outbox:
                 batch = commands[:count]
                 del commands[:count]
                 if batch:
-                    body = encode_commands(batch)
+                    before = len(self.known)
+                    body = encode_commands(batch, self.known)
+                    self.callables_sent += max(0, len(self.known) - before)
+                    if len(self.known) > MAX_KNOWN:
+                        self.known = {}
                     self.frames_sent += 1
                     self.bytes_sent += len(body)
                     self._pool.send(self._slot, FrameId(self.frames_sent), body)

@@ -7,6 +7,9 @@
 - `borrowed`: all that is used of cloudpickle.
 - `imports`: what another process can import.
 - `blame`: the culprit, after a failure only; `error_text`: what it said.
+- `captures`: what a function by value captures, with `constants` and `guards`; `definitions` and `holes`: how it is
+  sent once, and its state each time.
+- `explain`: what `doctor` finds out.
 - `callables`: what a callable is called, and by what it is recognised.
 
 `values`, `exceptions` and `callables` import next to nothing, since every worker imports them at its start. What costs

@@ -8,11 +8,15 @@ Never here: anything that runs when all goes well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from slipstream.errors import PayloadError
 from slipstream.serde.callables import callable_label
+from slipstream.serde.captures import capture
+from slipstream.serde.constants import facts_of
 from slipstream.serde.error_text import error_text
+from slipstream.serde.explain.culprits import culprits
 from slipstream.serde.pickler import dumps
 
 
@@ -25,13 +29,11 @@ def call_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         kwargs: Its keyword arguments.
         error: What pickling the whole raised.
     """
-    for where, piece, advice in _pieces(fn, args, kwargs):
-        reason = _why_not(piece)
-        if reason is not None:
-            kind = type(piece).__qualname__
+    for where, piece, advice in (*_captured(fn), *_pieces(fn, args, kwargs)):
+        for culprit in culprits(piece, where):
             return PayloadError(
-                f"task {callable_label(fn)!r} cannot be sent: {where}, of type {kind!r}, cannot be pickled: "
-                f"{error_text(reason)}. {advice}"
+                f"task {callable_label(fn)!r} cannot be sent: {culprit.path}, of type {culprit.type!r}, cannot be "
+                f"pickled: {culprit.reason}. {advice}"
             )
     return PayloadError(
         f"task {callable_label(fn)!r} cannot be sent: the call as a whole cannot be pickled, though each argument can: "
@@ -60,6 +62,9 @@ def value_error(value: object, error: Exception) -> PayloadError:
         value: The value.
         error: What pickling it raised.
     """
+    for culprit in culprits(value, "the value"):
+        if culprit.path != "the value":
+            return PayloadError(f"{culprit.path}, of type {culprit.type!r}, cannot be pickled: {culprit.reason}")
     return PayloadError(f"a value of type {type(value).__qualname__!r} cannot be pickled: {error_text(error)}")
 
 
@@ -86,8 +91,42 @@ def load_error(what: str, error: Exception) -> PayloadError:
     """
     advice = ""
     if isinstance(error, ModuleNotFoundError):
-        advice = f". Module {error.name!r} must be importable in every worker: they search the client's sys.path"
+        advice = (
+            f". Module {error.name!r} must be importable in every worker: they search the client's sys.path. "
+            f"Or send it by value: Executor(by_value=[{error.name!r}])"
+        )
     return PayloadError(f"{what} cannot be loaded: {error_text(error)}{advice}")
+
+
+def state_warning(fn: Any, state_bytes: int) -> str | None:
+    """That a function captures much that is sent with each task, and what; None if that was said already.
+
+    Args:
+        fn: The task's callable.
+        state_bytes: What it all takes.
+    """
+    while type(fn) is partial:
+        fn = fn.func
+    captured = capture(fn)
+    if captured is None or facts_of(captured.code).warned:
+        return None
+    facts_of(captured.code).warned = True
+    path, value = max(zip(captured.paths, captured.state, strict=True), key=lambda part: len(dumps(part[1])))
+    return (
+        f"task {callable_label(fn)!r} captures {state_bytes / 1e6:.1f} MB that are sent with each task, since they may "
+        f"change in between: most of all {path}, of type {type(value).__qualname__!r}. If it does not change, make it "
+        "a tuple or bytes, which are sent once; or load it inside the task."
+    )
+
+
+def _captured(fn: Any) -> list[tuple[str, object, str]]:
+    """What a function captures and has to be sent, like `_pieces`."""
+    try:
+        captured = capture(fn)
+    except Exception:  # noqa: BLE001 - it may be at fault itself
+        return []
+    advice = "Make it inside the task, or pass what is needed of it as an argument."
+    return [] if captured is None else [(p, v, advice) for p, v in zip(captured.paths, captured.state, strict=True)]
 
 
 def _pieces(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
@@ -98,11 +137,3 @@ def _pieces(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
         yield f"args[{index}]", value, advice
     for name, value in kwargs.items():
         yield f"argument {name!r}", value, advice
-
-
-def _why_not(piece: object) -> Exception | None:
-    try:
-        dumps(piece)
-    except Exception as error:  # noqa: BLE001 - the user's own reducers may raise anything
-        return error
-    return None

@@ -20,6 +20,8 @@ _cloudpickle: Any = _untyped
 DISPATCH_TABLE: Mapping[type, Callable[[Any], Any]] = _cloudpickle.Pickler._dispatch_table
 #: The two methods of its Pickler that take a function apart; they use its attribute `globals_ref`.
 dynamic_function_reduce: Callable[[Any, Any], tuple[Any, ...]] = _cloudpickle.Pickler._dynamic_function_reduce
+#: Names of the globals that code and the code nested in it read or write, as the keys of a dict.
+code_globals: Callable[[Any], dict[str, None]] = _cloudpickle._extract_code_globals
 function_getnewargs: Callable[[Any, Any], tuple[Any, ...]] = _cloudpickle.Pickler._function_getnewargs
 
 code_reduce: Callable[[Any], tuple[Any, ...]] = _cloudpickle._code_reduce

@@ -46,7 +46,7 @@ def callable_label(fn: object) -> str:
 
 
 def callable_digest(fn: object) -> CallableDigest:
-    """Identify a callable by its name: 16 bytes, the same in every process.
+    """Identify a callable by its name: 17 bytes, the same in every process.
 
     It says nothing about what the callable does: two versions of a function share one digest, and so do all lambdas of
     one scope. That is enough to keep statistics of durations, and for nothing else.
@@ -94,7 +94,7 @@ def _digest_of(name: tuple[Any, Any]) -> CallableDigest:
 
     # The prefix keeps digests by name apart from digests of another kind.
     content = f"by-name\0{module}\0{qualified_name}".encode(errors="surrogatepass")
-    return blake2b(content, digest_size=_DIGEST_BYTES).digest()  # pyright: ignore[reportReturnType]
+    return b"n" + blake2b(content, digest_size=_DIGEST_BYTES).digest()  # pyright: ignore[reportReturnType]
 
 
 def _function_of(fn: Any) -> Any:

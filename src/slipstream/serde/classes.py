@@ -9,7 +9,8 @@ changed since. Here state is applied by three rules:
 - to a copy, from its owner: each time, so that what the owner changes in place is what the next task sees;
 - to a copy, from another process that has a copy: only when it is new.
 
-A class that is defined again is another class object and has another identifier.
+A class that is defined again is another class object and has another identifier. In a reply a copy is its identifier
+and nothing else.
 
 Never here: the decision between by reference and by value (see `imports`).
 """
@@ -30,8 +31,19 @@ _copies: weakref.WeakSet[type] = weakref.WeakSet()
 #: Copies whose state has not been applied yet: a load that failed half way leaves one here, and the next mends it.
 _unfinished: weakref.WeakSet[type] = weakref.WeakSet()
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, and not part of a C extension
+#: Classes that were sent lately: their instances may come back when nothing else refers to them any more.
+_sent: dict[str, type] = {}
+_MAX_SENT = 4096
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, and not part of a C extension
 _SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented))
+
+
+def _keep_sent(tracker: str, cls: type) -> None:
+    if tracker not in _sent:
+        _sent[tracker] = cls
+        while len(_sent) > _MAX_SENT:
+            _sent.pop(next(iter(_sent)), None)
 
 
 def reduce_class(cls: type) -> Any:
@@ -44,21 +56,42 @@ def reduce_class(cls: type) -> Any:
         return NotImplemented
     if cls in _SINGLETON_TYPES or cls in borrowed.BUILTIN_TYPE_NAMES:
         return borrowed.class_reduce(cls)
-    if not cls.__flags__ & _HEAP_TYPE:
+    if not cls.__flags__ & HEAP_TYPE:
         return NotImplemented  # plain pickle says that it cannot be found
     if Enum in cls.__mro__:
         maker, (*arguments, _, extra), state, *_ = borrowed.dynamic_class_reduce(cls)
         arguments = (*arguments, None, extra)  # the maker is not to track what it makes: load_class does
     else:
         maker, arguments, state = make_class, _making_of(cls), borrowed.class_getstate(cls)
+    tracker = borrowed.tracker_id(cls)
+    _keep_sent(tracker, cls)
     return (
         load_class,
-        (borrowed.tracker_id(cls), maker, arguments),
+        (tracker, maker, arguments),
         (cls not in _copies, state),
         None,
         None,
         set_class_state,
     )
+
+
+def reduce_class_to_owner(cls: type) -> Any:
+    """The same in a reply to the process that a copy came from: that has the class, so its identifier is enough.
+
+    Args:
+        cls: Any class.
+    """
+    if cls in _copies:
+        return find_class, (borrowed.tracker_id(cls), cls.__qualname__)
+    return reduce_class(cls)
+
+
+def find_class(tracker: str, name: str) -> type:
+    """The class that this process sent under the identifier; named in payloads."""
+    known = borrowed.TRACKED.get(tracker)
+    if known is None:
+        raise LookupError(f"class {name!r} is gone here, and so its instances cannot come back")
+    return known
 
 
 def _making_of(cls: type) -> tuple[Any, ...]:

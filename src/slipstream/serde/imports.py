@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import BuiltinFunctionType, FunctionType, ModuleType
 
 
-class _Decisions:
+class Decisions:
     """What was decided about modules under one `sys.path`."""
 
     __slots__ = ("by_module", "path")
@@ -33,7 +33,7 @@ class _Decisions:
 
 
 # Replaced as a whole, so that a thread that decides under the old path cannot write into the new decisions.
-_decisions = _Decisions([])
+_decisions = Decisions([])
 
 
 def is_importable(name: str) -> bool:
@@ -46,15 +46,72 @@ def is_importable(name: str) -> bool:
         >>> is_importable("json.decoder"), is_importable("__main__"), is_importable("no_such_module")
         (True, False, False)
     """
-    global _decisions
-    decisions = _decisions
-    if decisions.path != sys.path:  # 0.1 µs; nothing tells when a program changes its path
-        _decisions = decisions = _Decisions(list(sys.path))
+    by_module = decisions().by_module
     module = sys.modules.get(name)
-    decided = decisions.by_module.get(name)
+    decided = by_module.get(name)
     if decided is None or decided[0] is not module:
-        decided = decisions.by_module[name] = (module, module is not None and _would_import(name, module))
+        decided = by_module[name] = (module, module is not None and _would_import(name, module))
     return decided[1]
+
+
+def decisions() -> Decisions:
+    """What has been decided under the present `sys.path`: another object when that has changed."""
+    global _decisions
+    present = _decisions
+    if present.path != sys.path:  # 0.1 µs; nothing tells when a program changes its path
+        _decisions = present = Decisions(list(sys.path))
+    return present
+
+
+#: Names of modules whose functions and classes go by value although a worker could import them.
+_by_value: set[str] = set()
+
+
+def register_by_value(module: ModuleType | str) -> None:
+    """Send the functions and classes of a module by value from now on, and those of its submodules.
+
+    For a package under edit, whose changes workers would not see, and for one that they cannot import. It holds for
+    all executors of this process.
+
+    Args:
+        module: The module, or its dotted name. It need not be imported yet.
+
+    Raises:
+        TypeError: It is neither.
+
+    Example:
+        >>> import json
+        >>> register_by_value(json)
+        >>> is_importable("json.decoder")
+        False
+        >>> unregister_by_value("json")
+    """
+    _by_value.add(_name_of(module))
+    _decide_anew()
+
+
+def unregister_by_value(module: ModuleType | str) -> None:
+    """Undo `register_by_value`; nothing if it was not called.
+
+    Args:
+        module: As there.
+    """
+    _by_value.discard(_name_of(module))
+    _decide_anew()
+
+
+def _name_of(module: object) -> str:
+    if isinstance(module, str):
+        return module
+    name = getattr(module, "__name__", None)
+    if type(module) is type(sys) and isinstance(name, str):
+        return name
+    raise TypeError(f"a module or the name of one can be sent by value, not {module!r}")
+
+
+def _decide_anew() -> None:
+    global _decisions
+    _decisions = Decisions(list(sys.path))
 
 
 def is_by_reference(value: object, qualified_name: str | None = None) -> bool:
@@ -103,6 +160,8 @@ def reference_of(function: FunctionType | BuiltinFunctionType) -> tuple[str, str
 
 def _would_import(name: str, module: ModuleType) -> bool:
     if name in ("__main__", "__mp_main__"):  # each process has one of its own
+        return False
+    if name in _by_value:
         return False
     parent, _, child = name.rpartition(".")
     if parent and not is_importable(parent):

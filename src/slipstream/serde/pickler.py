@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from slipstream.serde.borrowed import dynamic_function_reduce, function_getnewargs
-from slipstream.serde.classes import reduce_class
+from slipstream.serde.classes import reduce_class, reduce_class_to_owner
 from slipstream.serde.imports import is_by_reference
 from slipstream.serde.reducers import REDUCERS
 
@@ -31,8 +31,9 @@ class Pickler(pickle.Pickler):
     _dynamic_function_reduce = dynamic_function_reduce
     _function_getnewargs = function_getnewargs
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, *, reply: bool = False) -> None:
         super().__init__(file, 5)
+        self._reduce_class = reduce_class_to_owner if reply else reduce_class
         #: By identity of the original globals: functions that share theirs share them again in the other process.
         self.globals_ref: dict[int, dict[str, Any]] = {}
 
@@ -42,16 +43,17 @@ class Pickler(pickle.Pickler):
         if type(obj) is FunctionType:
             return NotImplemented if is_by_reference(obj) else self._dynamic_function_reduce(obj)
         if issubclass(kind, type):  # not isinstance: an object may claim to be a class
-            return reduce_class(cast(type, obj))
+            return self._reduce_class(cast(type, obj))
         reducer = REDUCERS.get(kind)
         return NotImplemented if reducer is None else reducer(obj)
 
 
-def dumps(value: object) -> bytes:
+def dumps(value: object, *, reply: bool = False) -> bytes:
     """Pickle any value.
 
     Args:
         value: What to send.
+        reply: Whether it goes to the process that the classes here were sent by.
 
     Raises:
         Exception: Whatever the value's own reducers raise, and pickle's `PicklingError` or `TypeError`.
@@ -61,5 +63,5 @@ def dumps(value: object) -> bytes:
         3
     """
     file = io.BytesIO()
-    Pickler(file).dump(value)
+    Pickler(file, reply=reply).dump(value)
     return file.getvalue()

@@ -81,7 +81,8 @@ def _reduce_lru_cache(wrapper: Any) -> Reduced:
     if is_by_reference(wrapper):
         return cast(str, wrapper.__qualname__)
     parameters = wrapper.cache_parameters()
-    attributes: dict[str, Any] = {k: v for k, v in wrapper.__dict__.items() if k != "__wrapped__"}
+    made_anew = ("__wrapped__", "cache_parameters")
+    attributes: dict[str, Any] = {k: v for k, v in wrapper.__dict__.items() if k not in made_anew}
     return load_lru_cache, (wrapper.__wrapped__, parameters["maxsize"], parameters["typed"]), attributes or None
 
 

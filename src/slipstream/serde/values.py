@@ -1,8 +1,9 @@
 """Calls and values as bytes: what the engine, the workers and the client call.
 
 A payload says by its first byte how it is to be loaded: below 0x80 it is marshal (builtin scalars only, cheap, and
-loading it runs nobody's code), 0x80 is pickle protocol 5. What it holds is the value; or of a call (module, name, args,
-kwargs) for a function at the top level of an importable module, and (callable, args, kwargs) for any other callable.
+loading it runs nobody's code), 0x80 is pickle protocol 5, 0x81 two such pickles. What it holds is the value; or of a
+call (args, kwargs) for a callable that has a definition, (module, name, args, kwargs) for a function at the top level
+of an importable module, and (callable, args, kwargs) for any other callable.
 
 Here only what every worker needs at its start is imported; the pickler and the errors come when they are needed.
 
@@ -15,12 +16,22 @@ import marshal
 import sys
 from types import BuiltinFunctionType, FunctionType
 
+from slipstream.serde.callables import identify
 from slipstream.serde.imports import reference_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from functools import partial
     from typing import Any
+
+    from slipstream.protocol.ids import CallableDigest
+    from slipstream.serde.definitions import Definition
+    from slipstream.serde.guards import Capture
+    from slipstream.serde.reducers import LruCacheWrapper
+else:
+    from _functools import _lru_cache_wrapper as LruCacheWrapper
+    from _functools import partial
 
 #: A payload is one binary field of a message, whose length has 32 bits.
 PAYLOAD_LIMIT = 2**32 - 1
@@ -33,9 +44,15 @@ _MARSHAL_VERSION = 2  # later ones write references, whose bit would set the fir
 _FIXED = frozenset((type(None), bool, int, float))
 _SIZED = frozenset((str, bytes))
 _SCALARS = _FIXED | _SIZED
+#: The first byte of two pickles that share objects: the arguments, and what the callable captures.
+_PAIR = 0x81
+#: What may be sent as a definition.
+_DEFINED_TYPES = frozenset((FunctionType, LruCacheWrapper))
 
 #: The pickler's `dumps`, once it has been needed.
-_dumps: Callable[[object], bytes] | None = None
+_dumps: Callable[..., bytes] | None = None
+#: The same of `captures`.
+_capture: Callable[[Any], Capture | None] | None = None
 
 
 def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -73,11 +90,102 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return payload
 
 
-def decode_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+class Encoded:
+    """A call, encoded for a worker."""
+
+    __slots__ = ("definition", "digest", "label", "payload", "state_bytes")
+
+    def __init__(
+        self, digest: CallableDigest, label: str, payload: bytes, definition: bytes = b"", state_bytes: int = 0
+    ) -> None:
+        self.digest = digest
+        self.label = label
+        #: What the worker decodes for this task alone; `state_bytes` of it are what the callable captures.
+        self.payload = payload
+        self.state_bytes = state_bytes
+        #: What a worker must have seen before; empty where the callable is in the payload.
+        self.definition = definition
+
+
+def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
+    """Encode a call for workers that keep definitions, as it is at this moment.
+
+    A partial is taken apart: what it binds goes with the arguments. So the callable of 10,000 partials is one.
+
+    Args:
+        fn: Any callable.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+
+    Raises:
+        PayloadError: As `encode_call`.
+
+    Example:
+        >>> encode_task(max, (1, 2), {"key": abs}).label
+        'max'
+    """
+    while type(fn) is partial:
+        args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func  # pyright: ignore
+    if type(fn) in _DEFINED_TYPES and (type(fn) is not FunctionType or reference_of(fn) is None):
+        try:
+            encoded = _encode_defined(fn, args, kwargs)
+        except Exception as error:  # the user's own reducers may raise anything
+            from slipstream.serde.blame import call_error
+
+            raise call_error(fn, args, kwargs, error) from error
+        if encoded is not None:
+            if len(encoded.payload) + len(encoded.definition) > PAYLOAD_LIMIT:
+                from slipstream.serde.blame import call_size_error
+
+                raise call_size_error(fn, len(encoded.payload) + len(encoded.definition), PAYLOAD_LIMIT)
+            return encoded
+    return Encoded(*identify(fn), encode_call(fn, args, kwargs))
+
+
+def encode_chunk(fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Encoded:
+    """Encode a chunk of a map: the worker calls `fn` for each item.
+
+    Args:
+        fn: Any callable.
+        items: One argument each, or if `spread` a tuple of arguments each.
+        spread: Which of the two.
+    """
+    bound: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
+    while type(fn) is partial:
+        bound, keywords, fn = (*fn.args, *bound), {**fn.keywords, **keywords}, fn.func  # pyright: ignore
+    return encode_task(fn, (items, spread, bound, keywords), {})
+
+
+def _encode_defined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded | None:
+    """The call of a function that goes by value; None if it goes by reference after all."""
+    global _capture
+    if _capture is None:
+        from slipstream.serde.captures import capture as _capture
+    captured = _capture(fn)
+    if captured is None:
+        return None
+    state_bytes = 0
+    if captured.state:
+        from slipstream.serde.holes import dump_pair
+
+        pair, middle = dump_pair((args, kwargs), captured.state)
+        payload, state_bytes = bytes((_PAIR,)) + pair, len(pair) - middle
+    elif _SCALARS.issuperset(map(type, args)) and (not kwargs or _SCALARS.issuperset(map(type, kwargs.values()))):
+        payload = _dump_scalars((args, kwargs))
+    else:
+        payload = pickle_value((args, kwargs))
+    return Encoded(captured.digest, captured.label, payload, captured.definition, state_bytes)
+
+
+def decode_call(
+    payload: bytes, definition: Definition | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Load a call: the callable, its positional and its keyword arguments.
 
     Args:
-        payload: What `encode_call` returned, in any process.
+        payload: What `encode_call` or `encode_task` returned, in any process.
+        definition: That of the callable, if it has one.
 
     Raises:
         PayloadError: It cannot be loaded here; what was raised is the cause.
@@ -88,7 +196,15 @@ def decode_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], di
         32
     """
     try:
-        call = marshal.loads(payload) if payload[0] < PICKLED else _unpickle(payload)
+        if payload[0] == _PAIR:
+            from slipstream.serde.holes import load_pair
+
+            call, state = load_pair(payload[1:])
+        else:
+            call, state = marshal.loads(payload) if payload[0] < PICKLED else _unpickle(payload), ()
+        if definition is not None:
+            args, kwargs = call
+            return definition.load(state), args, kwargs
         if len(call) == 3:
             return call
         module, name, args, kwargs = call
@@ -102,7 +218,7 @@ def decode_call(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], di
 
 
 def encode_value(value: object) -> bytes:
-    """Encode a value, such as the result of a task.
+    """Encode the result of a task, for the client that it came from.
 
     Args:
         value: Anything.
@@ -118,7 +234,7 @@ def encode_value(value: object) -> bytes:
     if kind in _FIXED or (kind in _SIZED and len(value) <= SCALAR_LENGTH_LIMIT):  # pyright: ignore[reportArgumentType]
         return marshal.dumps(value, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
     try:
-        payload = pickle_value(value)
+        payload = pickle_value(value, reply=True)
     except Exception as error:  # the user's own reducers may raise anything
         from slipstream.serde.blame import value_error
 
@@ -177,11 +293,12 @@ def _dump_scalars(call: tuple[object, ...]) -> bytes:
         return pickle_value(call)
 
 
-def pickle_value(value: object) -> bytes:
+def pickle_value(value: object, *, reply: bool = False) -> bytes:
     """Pickle any value, even a scalar, with no limit to its size.
 
     Args:
         value: Anything.
+        reply: Whether it goes to the process that the classes here were sent by.
 
     Raises:
         Exception: Whatever the value's own reducers raise, and pickle's `PicklingError` or `TypeError`.
@@ -194,4 +311,4 @@ def pickle_value(value: object) -> bytes:
     global _dumps
     if _dumps is None:
         from slipstream.serde.pickler import dumps as _dumps
-    return _dumps(value)
+    return _dumps(value, reply=reply)

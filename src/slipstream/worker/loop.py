@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from slipstream.protocol.worker_codec import ENVIRONMENT, RETRACT, RUN, STOP, gave, kept
+from slipstream.protocol.worker_codec import DEFINE, ENVIRONMENT, RETRACT, RUN, STOP, gave, kept, lacks
+from slipstream.serde.definitions import DEFINED, Definitions
 from slipstream.worker.runner import run_task
 from slipstream.worker.sentry import Sentry
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from slipstream.protocol.messages import TaskAttempt
     from slipstream.protocol.worker_codec import RunFields
+    from slipstream.serde.definitions import Definition
     from slipstream.worker.link import Link
     from slipstream.worker.page import SharedPage
 else:
@@ -39,8 +41,9 @@ class Loop:
     def __init__(self, link: Link, page: SharedPage) -> None:
         self.link = link
         self.page = page
-        #: Tasks that have not started.
-        self.queue: deque[RunFields] = deque()
+        #: Tasks that have not started, with the definitions of their callables, which are thereby kept.
+        self.queue: deque[tuple[RunFields, Definition | None]] = deque()
+        self.definitions = Definitions()
         self.stopping = False
         self.sentry = Sentry(self)
         #: This is a child that a task forked, and that came back from the task.
@@ -55,10 +58,10 @@ class Loop:
         while True:
             if queue:
                 try:
-                    run = queue.popleft()
+                    run, definition = queue.popleft()
                 except IndexError:  # the sentry gave it back just now
                     continue
-                self._run(run)
+                self._run(run, definition)
             else:
                 self.link.flush()
                 _flush_streams()
@@ -66,14 +69,14 @@ class Loop:
                     return
                 self._read(block=True)
 
-    def _run(self, run: RunFields) -> None:
+    def _run(self, run: RunFields, definition: Definition | None) -> None:
         link, recent = self.link, self._recent
         _, _, digest, _, chunk, _ = run
         longest = recent.get(digest, SHORT_NS)
         if longest >= SHORT_NS or chunk:
             link.flush()
         try:
-            report, size, duration = run_task(run, self.page)
+            report, size, duration = run_task(run, definition, self.page)
         except BaseException as error:  # of a forked child: run_task raises nothing else
             self.leave_if_forked(error)
             raise
@@ -124,15 +127,26 @@ class Loop:
             self.queue.clear()
             self.stopping = True
             return
+        lacking: list[TaskAttempt] = []
         for tag, fields in commands:
             if tag == RUN:
-                self.queue.append(fields)
+                definition = None
+                if fields[2][:1] == DEFINED:
+                    definition = self.definitions.get(fields[2])
+                    if definition is None:
+                        lacking.append(fields[:2])
+                        continue
+                self.queue.append((fields, definition))
+            elif tag == DEFINE:
+                self.definitions.add(*fields)
             elif tag == RETRACT:
                 self._give_back(*fields)
             elif tag == ENVIRONMENT:
                 (sys.path[:],) = fields
             elif tag == STOP:
                 self.stopping = True
+        if lacking:
+            self.link.flush(lacks(lacking))
         self.sentry.frame_came()
 
     def _give_back(self, wanted: tuple[TaskAttempt, ...]) -> None:
@@ -140,7 +154,7 @@ class Loop:
         asked = set(wanted)
         given: list[TaskAttempt] = []
         for run in self.drain():
-            attempt = run[:2]
+            attempt = run[0][:2]
             if attempt in asked:
                 given.append(attempt)
             else:
@@ -149,9 +163,9 @@ class Loop:
         answers = ([gave(given)] if given else []) + ([kept([x for x in wanted if x in late])] if late else [])
         self.link.flush(*answers)
 
-    def drain(self) -> list[RunFields]:
+    def drain(self) -> list[tuple[RunFields, Definition | None]]:
         """Take all that has not started, in order."""
-        taken: list[RunFields] = []
+        taken: list[tuple[RunFields, Definition | None]] = []
         try:
             while True:
                 taken.append(self.queue.pop())

@@ -15,14 +15,23 @@ from slipstream.serde.values import decode_call, encode_value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from functools import partial
     from typing import Any
 
     from slipstream.protocol.worker_codec import Report, RunFields
+    from slipstream.serde.definitions import Definition
     from slipstream.worker.page import SharedPage
+else:
+    from _functools import partial
 
 
-def run_task(run: RunFields, page: SharedPage) -> tuple[Report, int, int]:
+def run_task(run: RunFields, definition: Definition | None, page: SharedPage) -> tuple[Report, int, int]:
     """Run an attempt and say how it ended. Raises in a forked child of the task only, which does not report.
+
+    Args:
+        run: what to run.
+        definition: that of its callable, if it has one.
+        page: where it is noted what runs.
 
     Returns:
         What to report, the bytes of its payload, and how long the attempt took, in ns.
@@ -33,9 +42,11 @@ def run_task(run: RunFields, page: SharedPage) -> tuple[Report, int, int]:
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        function, args, kwargs = decode_call(call)
+        function, args, kwargs = decode_call(call, definition)
         if chunk:
-            items, spread = args
+            items, spread, bound, keywords = args
+            if bound or keywords:
+                function = partial(function, *bound, **keywords)
             payload, failures = _run_chunk(function, items, spread, page)
         else:
             payload = _encode_result(function, function(*args, **kwargs))

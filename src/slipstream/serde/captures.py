@@ -1,0 +1,339 @@
+"""What a function that goes by value captures, and the proof that this has not changed.
+
+A function crosses to a worker once, as a definition, and is named by its digest from then on. The digest comes from a
+walk over the function's code and all it captures: defaults, closure, the globals that its code names, and the same of
+each by-value function among these. What the walk meets is one of three kinds:
+
+- constant: numbers, strings, tuples and frozensets of constants, whatever goes by reference, by-value functions. It is
+  part of the digest and of the definition.
+- state: all else, since it may be changed in place without anybody noticing. The digest says only where it stands; the
+  definition has a hole there, and the objects travel with each task.
+- absent: a global that the code names and that is not there (a builtin, mostly).
+
+The walk takes 20 to 100 µs, so what it found is kept by code, with guards: each place that was looked at, and the
+object that was there. As long as all are there still (45 ns a guard), the digest holds. That is proof for what is
+constant; state needs none, since it is sent anew.
+
+Not guarded: annotations and doc strings, attributes of modules and of what goes by reference, files edited on disk.
+
+The bytes of a pickle identify nothing: equal functions give different ones (shared strings, order of sets). marshal's
+default version neither: it depends on counts of references; version 2 does not.
+
+Never here: how definitions travel and are kept (see `definitions`).
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import threading
+from _blake2 import blake2b
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from slipstream.protocol.ids import CallableDigest
+from slipstream.serde import borrowed, imports
+from slipstream.serde.callables import callable_label
+from slipstream.serde.classes import HEAP_TYPE
+from slipstream.serde.constants import CONSTANTS, facts_of, utf8
+from slipstream.serde.definitions import DEFINED, write_definition
+from slipstream.serde.guards import ABSENT, Capture, content_of, same_items
+from slipstream.serde.reducers import LruCacheWrapper
+
+#: Captures that are remembered, by code; and definitions, by digest, in bytes.
+MAX_CAPTURES = 4096
+MAX_DEFINITION_BYTES = 16 << 20
+#: A tuple nested deeper is state.
+_MAX_DEPTH = 50
+_DIGEST_BYTES = 16
+#: What `functools.lru_cache` sets.
+_SET_BY_WRAPPING = frozenset((*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__type_params__", "cache_parameters"))
+#: By reference if they can be found by name.
+_NAMED = frozenset((FunctionType, BuiltinFunctionType, LruCacheWrapper))
+
+
+class _Kept:
+    """What is remembered; of both the oldest goes first. Changed under `_keeping` only."""
+
+    def __init__(self) -> None:
+        #: The last capture of each code, or wrapper, by its identity: the capture keeps the object, so the number
+        #: stays its.
+        self.captures: dict[int, Capture] = {}
+        self.capture_bytes = 0
+        self.definitions: dict[CallableDigest, bytes] = {}
+        self.definition_bytes = 0
+
+
+_kept = _Kept()
+_keeping = threading.RLock()  # the collector may run a finalizer in there that submits
+
+
+def _keep_capture(place: int, found: Capture) -> None:
+    with _keeping:
+        old = _kept.captures.pop(place, None)
+        _kept.capture_bytes += len(found.definition) - (0 if old is None else len(old.definition))
+        _kept.captures[place] = found
+        while _kept.capture_bytes > MAX_DEFINITION_BYTES or len(_kept.captures) > MAX_CAPTURES:
+            _kept.capture_bytes -= len(_kept.captures.pop(next(iter(_kept.captures))).definition)
+
+
+def _keep_definition(digest: CallableDigest, definition: bytes) -> None:
+    with _keeping:
+        if _kept.definitions.pop(digest, None) is None:
+            _kept.definition_bytes += len(definition)
+        _kept.definitions[digest] = definition
+        while _kept.definition_bytes > MAX_DEFINITION_BYTES and len(_kept.definitions) > 1:
+            _kept.definition_bytes -= len(_kept.definitions.pop(next(iter(_kept.definitions))))
+
+
+def capture(fn: Any) -> Capture | None:
+    """What a callable captures now, if it is one that is sent as a definition; None for any other.
+
+    Args:
+        fn: A function that goes by value, or an `lru_cache` around one.
+
+    Raises:
+        Exception: Whatever pickling a constant that it captures raises.
+    """
+    if type(fn) is FunctionType:
+        function, place = fn, id(fn.__code__)
+    elif type(fn) is LruCacheWrapper and type(fn.__wrapped__) is FunctionType:
+        function, place = fn.__wrapped__, id(fn)
+    else:
+        return None
+    known = _kept.captures.get(place)
+    if known is not None and known.holds_for(fn, function):
+        return known
+    if imports.is_by_reference(fn):
+        return None
+    walk = _Walk(fn, function)
+    if walk.lasting:
+        _keep_capture(place, walk.capture)
+    return walk.capture
+
+
+class _Walk:
+    """One walk over a callable. Afterwards `capture` is complete."""
+
+    def __init__(self, fn: Any, function: FunctionType) -> None:
+        self.capture = Capture(fn, function)
+        self._hash = blake2b(digest_size=_DIGEST_BYTES, person=b"function")
+        #: By identity: the number of each function, and of each object that is state.
+        self._numbers: dict[int, int] = {}
+        self._state: list[Any] = []
+        self._paths: list[str] = []
+        #: Something is written to what the function captures, so each task has its own.
+        self._fresh = False
+        self._depth = 0
+        self._root = function
+        #: All state was found among globals, which live on anyway. What only this function refers to, and may be
+        #: large, must not be kept alive by being remembered.
+        self.lasting = True
+        self._in_globals = False
+        self._value(fn, "the callable", root=True)
+        found = self.capture
+        found.state, found.paths = tuple(self._state), tuple(self._paths)
+        found.label = callable_label(fn)
+        self._hash.update(b"fresh" if self._fresh or self._state else b"kept")
+        found.digest = CallableDigest(DEFINED + self._hash.digest())
+        found.definition = self._define(fn, found.digest)
+
+    def _define(self, fn: Any, digest: CallableDigest) -> bytes:
+        known = _kept.definitions.get(digest)
+        if known is None:
+            known = write_definition(fn, self._state, fresh=self._fresh)
+        _keep_definition(digest, known)
+        return known
+
+    def _tell(self, tag: bytes, *parts: bytes) -> None:
+        """Hash something in a way that nothing else is hashed."""
+        self._hash.update(tag + struct.pack(f"<{len(parts)}q", *map(len, parts)))
+        for part in parts:
+            self._hash.update(part)
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def _value(self, value: Any, path: str, *, root: bool = False) -> None:
+        kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
+        constant = CONSTANTS.get(kind)
+        if constant is not None:
+            self._tell(*constant(value))
+        elif value is ABSENT:
+            self._tell(b"absent")
+        elif kind is tuple and self._depth < _MAX_DEPTH:
+            self._tuple(value, path)
+        elif kind is frozenset and all(type(item) in CONSTANTS for item in value):
+            items = sorted(b"\0".join(CONSTANTS[type(item)](item)) for item in value)
+            self._tell(b"frozenset", *items)
+        elif kind is FunctionType and (root or not imports.is_by_reference(value)):
+            self._function(value)
+        elif kind is LruCacheWrapper and (root or not imports.is_by_reference(value)):
+            self._wrapper(value, path)
+        elif kind in _NAMED and imports.is_by_reference(value):
+            self._tell(b"by reference", utf8(value.__module__), utf8(value.__qualname__))
+        elif kind is ModuleType and (value.__name__ == "__main__" or imports.is_importable(value.__name__)):
+            self._tell(b"module", utf8(value.__name__))
+        elif issubclass(kind, type):
+            self._class(value, path)
+        else:
+            self._state_object(value, path)
+
+    def _tuple(self, value: tuple[Any, ...], path: str) -> None:
+        self._tell(b"tuple", b"%d" % len(value))
+        self._depth += 1
+        for index, item in enumerate(value):
+            self._value(item, f"{path}[{index}]")
+        self._depth -= 1
+
+    def _state_object(self, value: Any, path: str) -> None:
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self._state)
+            self._state.append(value)
+            self._paths.append(path)
+            self.lasting = self.lasting and self._in_globals
+        self._tell(b"state", b"%d" % number)
+
+    def _wrapper(self, wrapper: Any, path: str) -> None:
+        parameters = wrapper.cache_parameters()
+        self._tell(b"lru_cache", repr((parameters["maxsize"], parameters["typed"])).encode())
+        for name, value in cast(dict[str, Any], vars(wrapper)).items():
+            if name not in _SET_BY_WRAPPING:
+                self._tell(b"attribute", utf8(name))
+                self.capture.guards.append((vars(wrapper), name, value))  # pyright: ignore[reportUnknownArgumentType]
+                self._value(value, f"{path}.{name}")
+        self._value(wrapper.__wrapped__, path, root=wrapper.__wrapped__ is self._root)
+
+    # --- functions ----------------------------------------------------------------------------------------------------
+
+    def _function(self, function: FunctionType) -> None:
+        number = self._numbers.get(id(function))
+        if number is not None:
+            self._tell(b"function again", b"%d" % number)
+            return
+        self._numbers[id(function)] = len(self._numbers)
+        code = function.__code__
+        known = facts_of(code)
+        self._fresh = self._fresh or known.stores
+        self._tell(
+            b"function",
+            known.marshalled,
+            utf8(function.__name__),
+            utf8(function.__qualname__),
+            utf8(str(function.__module__)),
+        )
+        own = function is self._root
+        if not own:
+            self.capture.functions.append(
+                (function, code, function.__defaults__, function.__kwdefaults__, len(function.__dict__))
+            )
+        self._defaults(function)
+        self._closure(function, own=own)
+        self._globals(function, known.names)
+        self._attributes(function)
+
+    # --- classes ------------------------------------------------------------------------------------------------------
+
+    def _class(self, cls: type, path: str) -> None:
+        """A class that goes by value is one unit, and each change of it makes another version of it."""
+        if imports.is_by_reference(cls):
+            self._tell(b"class", utf8(cls.__module__), utf8(cls.__qualname__))
+            return
+        if not cls.__flags__ & HEAP_TYPE:
+            self._state_object(cls, path)  # of an extension module that cannot be imported: pickle will say so
+            return
+        number = self._numbers.get(id(cls))
+        if number is not None:
+            self._tell(b"class again", b"%d" % number)
+            return
+        self._numbers[id(cls)] = len(self._numbers)
+        self._tell(b"class by value", borrowed.tracker_id(cls).encode(), b"%d" % _version_of(cls))
+        for base in cls.__bases__:
+            self._value(base, f"{path}.{base.__name__}")
+        attributes = vars(cls)
+        self.capture.sizes.append((attributes, len(attributes)))
+        for name, value in attributes.items():
+            self.capture.guards.append((attributes, name, value))
+            if not _is_set_with_the_class(name, value, cls):
+                self._attribute(value, f"{path}.{name}")
+
+    def _attribute(self, value: Any, path: str) -> None:
+        """What is below the wrappers of methods."""
+        if type(value) is staticmethod or type(value) is classmethod:
+            self._value(cast(Any, value).__func__, path)
+        elif type(value) is property:
+            for part in (value.fget, value.fset, value.fdel):
+                self._value(part, path)
+        else:
+            self._value(value, path)
+
+    # --- parts of functions -------------------------------------------------------------------------------------------
+
+    def _defaults(self, function: FunctionType) -> None:
+        names = function.__code__.co_varnames
+        first = function.__code__.co_argcount - len(function.__defaults__ or ())
+        for place, value in enumerate(function.__defaults__ or ()):
+            self._tell(b"default")
+            self._value(value, f"the default of {names[first + place]!r}")
+        keywords = function.__kwdefaults__ or {}
+        for name in sorted(keywords):
+            self._tell(b"keyword", utf8(name))
+            self.capture.guards.append((keywords, name, keywords[name]))
+            self._value(keywords[name], f"the default of {name!r}")
+
+    def _closure(self, function: FunctionType, *, own: bool) -> None:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            content = content_of(cell)
+            if not own:
+                self.capture.cells.append((cell, content))
+            self._tell(b"cell")
+            self._value(content, f"the variable {name!r} of an enclosing function")
+
+    def _globals(self, function: FunctionType, names: tuple[str, ...]) -> None:
+        there = function.__globals__
+        for name in names:
+            value = there.get(name, ABSENT)
+            self.capture.guards.append((there, name, value))
+            self._tell(b"global", utf8(name))
+            before, self._in_globals = self._in_globals, True
+            self._value(value, f"the global {name!r}")
+            self._in_globals = before
+
+    def _attributes(self, function: FunctionType) -> None:
+        for name, value in function.__dict__.items():
+            self.capture.guards.append((function.__dict__, name, value))
+            self._tell(b"attribute", utf8(name))
+            self._value(value, f"the attribute {function.__name__}.{name}")
+            self._fresh = self._fresh or name != "__wrapped__"
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+#: Of each class that goes by value: how often it has been seen changed, and the attributes that it had last.
+_versions: WeakKeyDictionary[type, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def _version_of(cls: type) -> int:
+    """A number that never comes back: a copy in a worker has the state that came last, not the one of a number."""
+    now = dict(vars(cls))
+    version, before = _versions.get(cls, (0, None))
+    if before is None or not same_items(now, before):
+        version += 1
+        _versions[cls] = (version, now)
+    return version
+
+
+def _is_set_with_the_class(name: str, value: Any, cls: type) -> bool:
+    """Whether an attribute is the machinery of the class: nobody changes it in place; or one of an enum's members."""
+    return (
+        (name.startswith("__") and name.endswith("__") and type(value) is not FunctionType)
+        or name in _MACHINERY
+        or type(value) in _DESCRIPTORS
+        or type(value) is cls
+    )
+
+
+_MACHINERY = {"_abc_impl", "_member_map_", "_member_names_", "_member_type_", "_value2member_map_"}.union(vars(Enum))
+_DESCRIPTORS = frozenset((GetSetDescriptorType, MemberDescriptorType))

@@ -1,0 +1,79 @@
+"""Definitions of callables as workers keep them: written by the client, found by digest, loaded when first needed.
+
+A definition is one byte that says whether each task needs a copy of its own, and a pickle with holes where the
+function captures state. A worker keeps definitions up to a number of bytes, the one that was used last for the longest.
+
+Never here: what is captured, and whether it has changed (see `captures`).
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+#: What a worker keeps, in bytes of definitions; at least one, however large.
+KEPT_BYTES = 16 << 20
+_KEPT, _FRESH = b"\0", b"\1"
+#: The first byte of the digest of a callable that workers know by its definition, and of one that they find by name.
+DEFINED, NAMED = b"d", b"n"
+
+
+def write_definition(fn: object, state: Sequence[Any], *, fresh: bool) -> bytes:
+    """The definition of a callable that captures this state.
+
+    Args:
+        fn: The callable; it is pickled by value.
+        state: Objects in whose place the definition has a hole.
+        fresh: Whether each task needs a copy of its own, even without state.
+    """
+    from slipstream.serde.holes import dump_with_holes
+
+    return (_FRESH if fresh or state else _KEPT) + dump_with_holes(fn, state)
+
+
+class Definition:
+    """One definition, as a worker keeps it."""
+
+    __slots__ = ("_callable", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._callable: Callable[..., Any] | None = None
+
+    def load(self, state: Sequence[Any]) -> Callable[..., Any]:
+        """The callable, with this in its holes."""
+        if self._callable is not None:
+            return self._callable
+        from slipstream.serde.holes import load_with_state
+
+        loaded = load_with_state(self.data[1:], state)
+        if self.data[:1] == _KEPT:
+            self._callable = loaded
+        return loaded
+
+
+class Definitions:
+    """What one worker keeps."""
+
+    def __init__(self) -> None:
+        #: The one that was used longest ago first.
+        self._kept: dict[bytes, Definition] = {}
+        self._bytes = 0
+
+    def add(self, digest: bytes, data: bytes) -> None:
+        """Keep a definition; others may have to go for it."""
+        known = self._kept.pop(digest, None)
+        self._bytes += len(data) - (0 if known is None else len(known.data))
+        self._kept[digest] = Definition(data) if known is None else known
+        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            self._bytes -= len(self._kept.pop(oldest).data)
+
+    def get(self, digest: bytes) -> Definition | None:
+        """The definition with this digest, which is now the last to go."""
+        found = self._kept.pop(digest, None)
+        if found is not None:
+            self._kept[digest] = found
+        return found

@@ -1,0 +1,402 @@
+"""What a function captures: one digest for the same, another for any change, and state that is sent each time.
+
+Functions here are made by `made`, in globals of their own, as a script's or a notebook's are.
+"""
+
+import functools
+import gc
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.serde import captures
+from slipstream.serde.definitions import Definition
+from slipstream.serde.values import decode_call, encode_task
+
+
+def made(source, name="f", **there):
+    """A function from source, in a namespace that no module has."""
+    namespace = {"__name__": "__main__", **there}
+    exec(compile(textwrap.dedent(source), "<a cell>", "exec"), namespace)
+    return namespace[name]
+
+
+def digest(fn):
+    return captures.capture(fn).digest
+
+
+def ran(fn, *args, **kwargs):
+    """The result of the call as a worker runs it."""
+    encoded = encode_task(fn, args, kwargs)
+    assert encoded.definition
+    function, args, kwargs = decode_call(encoded.payload, Definition(encoded.definition))
+    return function(*args, **kwargs)
+
+
+# --- one digest for the same ------------------------------------------------------------------------------------------
+
+PLAIN = """
+    LIMIT = 3
+    NAMES = ("a", 1.5, None, frozenset({"x", "y"}), b"z")
+    import math
+    def inner(x, *, scale=2): return x * scale + LIMIT
+    def f(x, y=(1, 2)): return inner(x), NAMES, math.floor(x), [inner(v) for v in y]
+"""
+
+
+def test_the_same_text_at_the_same_place_has_the_same_digest():
+    first, second = made(PLAIN), made(PLAIN)
+    assert first is not second
+    assert digest(first) == digest(second)
+    assert ran(first, 2) == first(2)
+
+
+def test_a_digest_does_not_depend_on_the_process():
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(__file__).rpartition("/")[0]!r})
+        from test_captures import PLAIN, digest, made
+        print(digest(made(PLAIN)).hex())
+    """
+    run = [sys.executable, "-c", textwrap.dedent(script)]
+    digests = {
+        subprocess.run(
+            run, env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, check=True, text=True
+        ).stdout.strip()
+        for seed in ("0", "1", "2")
+    }
+    assert digests == {digest(made(PLAIN)).hex()}
+
+
+def test_running_a_function_does_not_change_its_digest():
+    """Its code specializes itself, and its constants get other counts of references."""
+    fn = made(PLAIN)
+    before = digest(fn)
+    kept = [fn(2) for _ in range(200)]
+    captures._kept.captures.clear()
+    assert digest(fn) == before
+    assert kept
+
+
+def test_partials_and_decorated_functions_share_what_they_wrap():
+    base = made("def f(x, y=0): return x + y")
+    wrap = made("def f(fn):\n    def wrapper(*args): return fn(*args)\n    return wrapper")
+    assert len({encode_task(functools.partial(base, n), (1,), {}).digest for n in range(100)}) == 1
+    assert len({digest(wrap(base)) for _ in range(100)}) == 1
+    assert ran(functools.partial(base, 1), y=5) == 6
+    assert ran(functools.partial(functools.partial(base, 1), y=2), y=3) == 4
+    assert ran(wrap(base), 7) == 7
+
+
+def test_small_and_large_numbers_are_told_apart_by_value_and_type():
+    sources = [
+        "1",
+        "True",
+        "1.0",
+        "1 + 0j",
+        "'1'",
+        "b'1'",
+        "(1,)",
+        "frozenset((1,))",
+        "None",
+        "...",
+        "-0.0",
+        "0.0",
+        "10**40",
+    ]
+    functions = [made(f"value = {source}\ndef f(): return value") for source in sources]
+    assert len({digest(fn) for fn in functions}) == len(sources)
+
+
+# --- another for any change -------------------------------------------------------------------------------------------
+
+
+def rebind_global(space):
+    space["limit"] = 4
+
+
+def redefine_called(space):
+    space["called"] = made("def called(x): return -x", "called")
+
+
+def change_code_in_place(space):
+    space["called"].__code__ = (lambda x: x * 100).__code__
+
+
+def change_default(space):
+    space["f"].__defaults__ = (5,)
+
+
+def change_default_of_called(space):
+    space["called"].__defaults__ = (5,)
+
+
+def change_keyword_default(space):
+    space["f"].__kwdefaults__["z"] = 6
+
+
+def change_keyword_default_of_called(space):
+    space["called"].__kwdefaults__["k"] = 6
+
+
+def hide_builtin(space):
+    space["abs"] = made("def f(x): return 1000 + x")
+
+
+def change_cell(space):
+    space["set_cell"](9)
+
+
+def change_class(space):
+    space["C"].factor = 11
+
+
+def change_method(space):
+    space["C"].times = made("def times(self, x): return x - 1", "times")
+
+
+def add_attribute_of_class(space):
+    space["C"].offset = 100
+
+
+CHANGING = """
+    limit = 3
+    def called(x, d=0, *, k=1): return x + limit + d + k
+    class C:
+        factor = 2
+        offset = property(lambda self: 0)
+        def times(self, x): return x * self.factor
+    def make():
+        cell = 1
+        def set_cell(value):
+            nonlocal cell
+            cell = value
+        def get(x): return x * cell
+        return set_cell, get
+    set_cell, get = make()
+    def f(x, y=1, *, z=2): return called(x), abs(y), z, get(x), C().times(x), C().offset
+"""
+CHANGES = [
+    *(rebind_global, redefine_called, change_code_in_place, change_default, change_default_of_called),
+    *(change_keyword_default, change_keyword_default_of_called, hide_builtin, change_cell),
+    *(change_class, change_method, add_attribute_of_class),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_next_capture_has_every_change(change):
+    fn = made(CHANGING)
+    space = fn.__globals__
+    before, known = digest(fn), captures.capture(fn)
+    assert captures.capture(fn) is known  # it was proven that nothing has changed
+    assert ran(fn, 7) == fn(7)
+    was = fn(7)
+    change(space)
+    assert digest(fn) != before
+    assert ran(fn, 7) == fn(7)
+    assert fn(7) != was
+
+
+def test_a_class_that_is_changed_back_is_another_version_all_the_same():
+    """A worker's copy has what came last, not what a digest says."""
+    fn = made("class C:\n    n = 1\ndef f(): return C.n")
+    digests = []
+    for n in (1, 2, 1):
+        fn.__globals__["C"].n = n
+        digests.append(digest(fn))
+    assert len(set(digests)) == 3
+
+
+def test_a_change_of_the_import_path_is_another_decision(monkeypatch, tmp_path):
+    """A module that can be imported now is sent by name from now on."""
+    fn = made("def f(): return 1")
+    known = captures.capture(fn)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert captures.capture(fn) is not known
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_may_change_in_place_is_sent_with_each_task_and_named():
+    fn = made("data = [1]\nnames = {'a': 1}\ndef f(x, seen=[]): return sum(data) + x, names, seen")
+    encoded = encode_task(fn, (1,), {})
+    assert captures.capture(fn).paths == ("the default of 'seen'", "the global 'data'", "the global 'names'")
+    assert ran(fn, 1) == (2, {"a": 1}, [])
+    fn.__globals__["data"].append(10)
+    again = encode_task(fn, (1,), {})
+    assert (again.digest, again.definition) == (encoded.digest, encoded.definition)
+    assert again.state_bytes > encoded.state_bytes > 0
+    assert ran(fn, 1) == (12, {"a": 1}, [])
+
+
+def test_arguments_and_state_share_what_they_share_here():
+    shared = [1]
+    fn = made("def f(x):\n    return x is data", data=shared)
+    assert ran(fn, shared) is True
+    assert ran(fn, [1]) is False
+
+
+def test_two_functions_that_capture_the_same_list_capture_it_once():
+    fn = made("data = []\ndef add(): data.append(1)\ndef f():\n    add()\n    return data")
+    assert ran(fn) == [1]
+    assert fn.__globals__["data"] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "count = 0\ndef f():\n    global count\n    count += 1\n    return count",
+        "def g():\n  n = 0\n  def f():\n    nonlocal n\n    n += 1\n    return n\n  return f\nf = g()",
+        "def f():\n    f.calls += 1\n    return f.calls\nf.calls = 0",
+        "count = 0\ndef up():\n    global count\n    count += 1\ndef f():\n    up()\n    return count",
+    ],
+)
+def test_what_a_function_writes_to_is_its_own_in_each_task(source):
+    encoded = encode_task(made(source), (), {})
+    definition = Definition(encoded.definition)
+    results = []
+    for _ in range(3):
+        function, args, kwargs = decode_call(encoded.payload, definition)
+        results.append(function(*args, **kwargs))
+    assert results == [1, 1, 1]
+
+
+def test_a_function_that_writes_nothing_is_loaded_once():
+    encoded = encode_task(made(PLAIN), (1,), {})
+    definition = Definition(encoded.definition)
+    assert decode_call(encoded.payload, definition)[0] is decode_call(encoded.payload, definition)[0]
+
+
+def test_what_only_a_closure_refers_to_is_not_kept_alive():
+    class Large:
+        pass
+
+    make = made("def f(large):\n    return lambda: large is None")
+    large = Large()
+    gone = weakref.ref(large)
+    encode_task(make(large), (), {})
+    del large
+    gc.collect()
+    assert gone() is None
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_captures_and_definitions_are_bounded_in_number_and_bytes(monkeypatch):
+    monkeypatch.setattr(captures, "MAX_CAPTURES", 10)
+    monkeypatch.setattr(captures, "MAX_DEFINITION_BYTES", 50_000)
+    monkeypatch.setattr(captures, "_kept", captures._Kept())
+    kept = captures._kept
+    for n in range(100):
+        encode_task(made(f"text = {'x' * (n * 10)!r}\ndef f{n}(): return text", f"f{n}"), (), {})
+        assert len(kept.captures) <= 10
+        assert kept.capture_bytes == sum(len(capture.definition) for capture in kept.captures.values()) <= 50_000
+        assert kept.definition_bytes == sum(map(len, kept.definitions.values())) <= 50_000
+    assert len(kept.definitions) > 10
+    encode_task(made(f"text = {'x' * 60_000!r}\ndef large(): return text", "large"), (), {})
+    assert len(kept.definitions) == 1  # the one that is needed now
+
+
+BUDGET = {
+    "a function": ("def f(x): return x", 460),
+    "with a constant": ("n = 1\ndef f(x): return x + n", 490),
+    "that calls another": ("def g(x): return x\ndef f(x): return g(x)", 680),
+    "a closure": ("def make(n):\n    def f(x): return x + n\n    return f\nf = make(1)", 550),
+    "a lambda": ("f = lambda x: x", 480),
+    "cached": ("import functools\n@functools.lru_cache\ndef f(x): return x", 680),
+    "recursive": ("def f(x): return x and f(x - 1)", 510),
+    "with a class": ("class C:\n    def m(self): return 1\ndef f(x): return C().m()", 1100),
+    "with a module": ("import math\ndef f(x): return math.floor(x)", 530),
+}
+
+
+@pytest.mark.parametrize(("source", "definition_bytes"), BUDGET.values(), ids=BUDGET)
+def test_definitions_and_calls_stay_small(source, definition_bytes):
+    """What goes by reference today and by value tomorrow shows here."""
+    encoded = encode_task(made(source), (1,), {})
+    assert definition_bytes // 2 < len(encoded.definition) <= definition_bytes
+    assert len(encoded.payload) <= 20
+    assert encoded.state_bytes == 0
+
+
+# --- running there is running here ------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.frozensets(st.integers(), max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(there=VALUES, cell=VALUES, default=VALUES, keyword=VALUES, args=st.lists(VALUES, max_size=3))
+def test_a_generated_function_gives_there_what_it_gives_here(there, cell, default, keyword, args):
+    make = made(
+        """
+        def called(): return there
+        def f(cell, default, keyword):
+            def g(*args, default=default): return called(), cell, default, args
+            g.__kwdefaults__["default"] = keyword
+            def h(*args, d=default): return g(*args), d, there
+            return h
+        """,
+        there=there,
+    )
+    function = make(cell, default, keyword)
+    assert ran(function, *args) == function(*args)
+    again = make(cell, default, keyword)
+    assert ran(again, *args) == function(*args)
+
+
+def test_classes_by_value_come_back_as_themselves():
+    fn = made(
+        """
+        import dataclasses, enum, typing, abc
+        class Color(enum.Enum):
+            RED = 1
+        @dataclasses.dataclass
+        class Point:
+            x: int
+        class Pair(typing.NamedTuple):
+            a: int
+        class Base(abc.ABC):
+            @abc.abstractmethod
+            def m(self): ...
+        class Derived(Base):
+            seen = []
+            def m(self): return len(self.seen)
+        def f(): return Color.RED, Point(1), Pair(2), Derived().m()
+        """
+    )
+    color, point, pair, number = ran(fn)
+    there = fn.__globals__
+    assert color is there["Color"].RED
+    assert type(point) is there["Point"]
+    assert type(pair) is there["Pair"]
+    assert number == 0
+    there["Derived"].seen.append(1)
+    assert ran(fn)[3] == 1
+
+
+def test_functions_found_by_name_have_no_definition():
+    assert encode_task(math.floor, (1.5,), {}).definition == b""
+    assert encode_task(functools.partial(textwrap.dedent, " x"), (), {}).definition == b""
+    assert captures.capture(textwrap.dedent) is None
