@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "slipstream.cli.run",
     "demo": "slipstream.cli.demo",
     "bench": "slipstream.cli.bench.command",
+    "doctor": "slipstream.cli.doctor",
 }
 
 
