@@ -43,9 +43,10 @@ def test_all_patterns_with_figures_to_parse(tmp_path):
     shown = bench("--peers", "ppe,pool", "--json", str(file))
     assert shown.exit_code == 0, shown.output
     figures = json.loads(file.read_text())
-    assert list(figures["patterns"]) == ["chain", "bag", "map", "start"]
+    assert list(figures["patterns"]) == ["chain", "bag", "map", "payload", "payload-each", "start"]
     for name, pattern in figures["patterns"].items():
-        assert list(pattern["systems"]) == [OURSELVES, "ppe", "pool"]
+        others = [] if name.startswith("payload") else ["ppe", "pool"]
+        assert list(pattern["systems"]) == [OURSELVES, *others]
         assert pattern["failed"] == {}
         for system in pattern["systems"].values():
             assert system["tasks"] == (1 if name == "start" else 20)
@@ -54,7 +55,7 @@ def test_all_patterns_with_figures_to_parse(tmp_path):
     bag = figures["patterns"]["bag"]["systems"]
     assert [account["tasks"] for account in bag[OURSELVES]["accounts"]] == [20, 20]
     assert bag["ppe"]["accounts"] == []
-    assert all(min(floor["samples"]) > 0 and len(floor["samples"]) == 8 for floor in figures["floors"].values())
+    assert all(min(floor["samples"]) > 0 and len(floor["samples"]) == 12 for floor in figures["floors"].values())
     assert figures["systems"]["ppe"] in shown.output
     assert max(len(line) for line in shown.output.splitlines()) <= 100
     assert children() == []

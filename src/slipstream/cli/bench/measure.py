@@ -81,7 +81,7 @@ def _run_pattern(
     """All rounds of one pattern. A system that fails is out for this pattern; the others go on."""
     result = results.patterns[pattern.name] = PatternResult(pattern.name)
     rounds = settings.rounds_of(pattern)
-    for name in results.systems:
+    for name in _systems_of(pattern, results.systems):
         observer.running(pattern.name, f"{name}, warming up", 0.0)
         try:
             result.series[name] = _settle(pattern, name, sessions[name], settings)
@@ -97,6 +97,13 @@ def _run_pattern(
                 result.failed[name] = str(failure)
                 del result.series[name]
     observer.finished(result)
+
+
+def _systems_of(pattern: Pattern, names: list[str]) -> list[str]:
+    """Those that can run the pattern."""
+    if pattern.systems is not None:
+        return [name for name in names if name in pattern.systems]
+    return [name for name in names if not CANDIDATES[name].encodes_only]
 
 
 def _turned(names: list[str], turn: int) -> list[str]:

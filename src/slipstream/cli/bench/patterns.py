@@ -6,8 +6,9 @@ Each checks, outside the clock, that every task did run. Who runs which loop how
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
-from slipstream.cli.bench.systems import Opener, System
+from slipstream.cli.bench.systems import OURSELVES, Opener, System
 from slipstream.cli.bench.tasks import increment
 
 #: Tasks before the clock starts: then all workers are up, and have imported the function.
@@ -61,6 +62,48 @@ def mapped(system: System, load: Load) -> float:
     return wall_s
 
 
+#: A task as a script has it: in `__main__`, and decorated, so that it goes by value.
+_SCRIPT = """
+import functools
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+    return wrapper
+
+def increment(value):
+    return value + 1
+"""
+
+
+def payload_once(system: System, load: Load) -> float:
+    """Encode calls of a function that was decorated once; only the encoding counts."""
+    script = _script()
+    task = script["decorated"](script["increment"])
+    return _encode(system, load, lambda: task)
+
+
+def payload_each(system: System, load: Load) -> float:
+    """The same, decorated anew for each call."""
+    script = _script()
+    return _encode(system, load, lambda: script["decorated"](script["increment"]))
+
+
+def _script() -> dict[str, Any]:
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(_SCRIPT, "<script>", "exec"), script)
+    return script
+
+
+def _encode(system: System, load: Load, task: Callable[[], Any]) -> float:
+    """Seconds that the system itself counted for the encoding."""
+    began = system.account()["encode_s"]
+    total = sum(system.result(system.submit(task(), value)) for value in range(load.tasks))
+    _expect(total, load.tasks)
+    return system.account()["encode_s"] - began
+
+
 def _expect(total: int, tasks: int) -> None:
     """Raise unless the sum of all results is that of 1 to the number of tasks."""
     if total != tasks * (tasks + 1) // 2:
@@ -100,6 +143,8 @@ class Pattern:
     #: Tasks of the run that only estimates what one task costs a peer.
     probe_tasks: int
     unit: str = "µs"
+    #: It counts what only these systems count; None: it is for all of those that run tasks.
+    systems: tuple[str, ...] | None = None
 
     @property
     def scale(self) -> float:
@@ -107,12 +152,16 @@ class Pattern:
         return {"µs": 1e6, "ns": 1e9, "ms": 1e3}[self.unit]
 
 
+_PAYLOAD = "encode calls of a decorated function of a script"
+_ENCODERS = (OURSELVES, "parsl")
 PATTERNS: dict[str, Pattern] = {
     pattern.name: pattern
     for pattern in (
         Pattern("chain", "submit, result, one task at a time", chain, 2_000, 5, 300, 3, 50),
         Pattern("bag", "submit all, then gather", bag, 100_000, 3, 10_000, 2, 1_000),
         Pattern("map", "one map over small calls", mapped, 1_000_000, 3, 100_000, 2, 5_000, "ns"),
+        Pattern("payload", _PAYLOAD, payload_once, 2_000, 5, 300, 3, 50, systems=_ENCODERS),
+        Pattern("payload-each", f"{_PAYLOAD}, for each call", payload_each, 2_000, 5, 300, 3, 50, systems=_ENCODERS),
         Pattern("start", "a new executor until its first result", None, 1, 5, 1, 3, 1, "ms"),
     )
 }

@@ -142,6 +142,9 @@ def _notes(result: PatternResult) -> list[str]:
     ours = result.series.get(OURSELVES)
     if ours and ours.accounts and result.pattern == "bag":
         notes.insert(0, _account(ours))
+    if result.pattern.startswith("payload"):
+        sizes = [f"{series.system} {series.per_task('bytes_sent'):,.0f}" for series in result.series.values()]
+        notes.insert(0, f"bytes per task: {', '.join(sizes)}; the time is that of encoding alone")
     if result.pattern == "start":
         notes.append("from the constructor's call to the first result, in a fresh process that had imported the system")
     return notes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from operator import methodcaller
+from time import perf_counter
 from typing import Any, Protocol
 
 OURSELVES = "slipstream"
@@ -88,6 +89,38 @@ class PoolSystem:
             self._pool.join()
 
 
+class ParslPayloads:
+    """What Parsl does to a call before it sends it, and nothing else: the call runs here."""
+
+    def __init__(self, pack: Callable[..., bytes]) -> None:
+        self._pack = pack
+        self._account = {"tasks": 0.0, "encode_s": 0.0, "bytes_sent": 0.0}
+
+    def submit(self, function: Callable[[int], int], value: int) -> int:
+        """Encode the call, then run it."""
+        began = perf_counter()
+        payload = self._pack(function, (value,), {})
+        self._account["encode_s"] += perf_counter() - began
+        self._account["bytes_sent"] += len(payload)
+        self._account["tasks"] += 1
+        return function(value)
+
+    def result(self, pending: int) -> int:
+        """It is there."""
+        return pending
+
+    def map(self, function: Callable[[int], int], values: Sequence[int], chunksize: int | None) -> Iterable[int]:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def account(self) -> dict[str, float]:
+        """What was encoded so far."""
+        return dict(self._account)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
 #: Number of workers → an open system. Making one must import nothing that a user would import before.
 Opener = Callable[[int], System]
 
@@ -108,6 +141,8 @@ class Candidate:
     reference: bool = False
     #: Takes seconds to start, to stop or for a task, and so most of a quick run: that goes without it unless asked.
     slow: bool = False
+    #: Runs no tasks: there for the patterns that name it only.
+    encodes_only: bool = False
 
     @property
     def installed(self) -> bool:
@@ -151,6 +186,11 @@ def _load_executorlib(module: Any) -> Opener:
     return lambda workers: FuturesSystem(executor(max_workers=workers, block_allocation=True))
 
 
+def _load_parsl(module: Any) -> Opener:
+    pack = import_module("parsl.serialize").pack_apply_message
+    return lambda workers: ParslPayloads(pack)
+
+
 _CHUNKSIZES = (1_000, 10_000, 50_000)
 
 #: Every system that the bench knows, by name.
@@ -177,6 +217,7 @@ CANDIDATES: dict[str, Candidate] = {
             "executorlib",
             slow=True,
         ),
+        Candidate("parsl", "Parsl's pack_apply_message", "parsl", _load_parsl, "parsl", encodes_only=True),
     )
 }
 PEERS = tuple(name for name in CANDIDATES if name != OURSELVES)
