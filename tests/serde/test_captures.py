@@ -400,3 +400,58 @@ def test_functions_found_by_name_have_no_definition():
     assert encode_task(math.floor, (1.5,), {}).definition == b""
     assert encode_task(functools.partial(textwrap.dedent, " x"), (), {}).definition == b""
     assert captures.capture(textwrap.dedent) is None
+
+
+def test_what_changes_while_it_is_written_is_walked_over_again(monkeypatch):
+    """Else the definition of a digest would be that of another moment, for all tasks to come."""
+    fn = made("def called(): return 1\ndef f(): return called()")
+    write, changes = captures.write_definition, iter([2, 3])
+
+    def write_and_change(*args, **kwargs):
+        definition = write(*args, **kwargs)
+        for value in changes:
+            fn.__globals__["called"] = made(f"def called(): return {value}", "called")
+            break
+        return definition
+
+    monkeypatch.setattr(captures, "write_definition", write_and_change)
+    assert ran(fn) == 3
+    assert captures.capture(fn) is captures.capture(fn)
+
+
+def test_what_never_stays_the_same_is_no_other_task_s(monkeypatch):
+    fn = made("def called(): return 1\ndef restless(): return called()", "restless")
+    write = captures.write_definition
+
+    def write_and_change(*args, **kwargs):
+        definition = write(*args, **kwargs)
+        fn.__globals__["called"] = made(f"def called(): return {id(definition)}", "called")
+        return definition
+
+    monkeypatch.setattr(captures, "write_definition", write_and_change)
+    first, second = captures.capture(fn), captures.capture(fn)
+    assert first.digest != second.digest
+    assert fn.__code__ not in [known.code for known in captures._kept.captures.values()]
+
+
+@pytest.mark.parametrize("name", ["__new__", "__init_subclass__", "__class_getitem__", "static", "made"])
+def test_methods_of_every_kind_follow_what_they_call(name):
+    fn = made(
+        """
+        def called(): return 1
+        class C:
+            def __new__(cls): cls.seen = called(); return object.__new__(cls)
+            def __init_subclass__(cls): cls.n = called()
+            def __class_getitem__(cls, x): return called()
+            static = staticmethod(lambda: called())
+            made = property(lambda self: called())
+        def f(name):
+            if name == "__new__": return C().seen
+            if name == "__init_subclass__": return type("D", (C,), {}).n
+            if name == "__class_getitem__": return C[0]
+            return getattr(C(), name) if name == "made" else C.static()
+        """
+    )
+    assert ran(fn, name) == fn(name) == 1
+    fn.__globals__["called"] = made("def called(): return 2", "called")
+    assert ran(fn, name) == fn(name) == 2

@@ -25,6 +25,7 @@ Never here: how definitions travel and are kept (see `definitions`).
 from __future__ import annotations
 
 import functools
+import os
 import struct
 import threading
 from _blake2 import blake2b
@@ -45,6 +46,8 @@ from slipstream.serde.reducers import LruCacheWrapper
 #: Captures that are remembered, by code; and definitions, by digest, in bytes.
 MAX_CAPTURES = 4096
 MAX_DEFINITION_BYTES = 16 << 20
+#: So often a function is walked over that other threads change meanwhile.
+_MAX_WALKS = 10
 #: A tuple nested deeper is state.
 _MAX_DEPTH = 50
 _DIGEST_BYTES = 16
@@ -68,6 +71,14 @@ class _Kept:
 
 _kept = _Kept()
 _keeping = threading.RLock()  # the collector may run a finalizer in there that submits
+
+
+def _after_fork_in_child() -> None:
+    global _keeping
+    _keeping = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _keep_capture(place: int, found: Capture) -> None:
@@ -108,10 +119,22 @@ def capture(fn: Any) -> Capture | None:
         return known
     if imports.is_by_reference(fn):
         return None
-    walk = _Walk(fn, function)
-    if walk.lasting:
-        _keep_capture(place, walk.capture)
-    return walk.capture
+    walks = 0
+    while True:
+        walk = _Walk(fn, function)
+        walks += 1
+        found = walk.capture
+        known = _kept.definitions.get(found.digest)
+        found.definition = known or write_definition(fn, found.state, fresh=walk.fresh)
+        if known or found.holds_for(fn, function):
+            _keep_definition(found.digest, found.definition)
+            if walk.lasting:
+                _keep_capture(place, found)
+            return found
+        if walks >= _MAX_WALKS:
+            # Other threads change it all the time. What was written is of no one moment, so no other task has it.
+            found.digest = CallableDigest(DEFINED + os.urandom(_DIGEST_BYTES))
+            return found
 
 
 class _Walk:
@@ -122,10 +145,12 @@ class _Walk:
         self._hash = blake2b(digest_size=_DIGEST_BYTES, person=b"function")
         #: By identity: the number of each function, and of each object that is state.
         self._numbers: dict[int, int] = {}
+        #: Globals that have a guard already: (identity of the dict, name).
+        self._guarded: set[tuple[int, str]] = set()
         self._state: list[Any] = []
         self._paths: list[str] = []
         #: Something is written to what the function captures, so each task has its own.
-        self._fresh = False
+        self.fresh = False
         self._depth = 0
         self._root = function
         #: All state was found among globals, which live on anyway. What only this function refers to, and may be
@@ -136,16 +161,8 @@ class _Walk:
         found = self.capture
         found.state, found.paths = tuple(self._state), tuple(self._paths)
         found.label = callable_label(fn)
-        self._hash.update(b"fresh" if self._fresh or self._state else b"kept")
+        self._hash.update(b"fresh" if self.fresh or self._state else b"kept")
         found.digest = CallableDigest(DEFINED + self._hash.digest())
-        found.definition = self._define(fn, found.digest)
-
-    def _define(self, fn: Any, digest: CallableDigest) -> bytes:
-        known = _kept.definitions.get(digest)
-        if known is None:
-            known = write_definition(fn, self._state, fresh=self._fresh)
-        _keep_definition(digest, known)
-        return known
 
     def _tell(self, tag: bytes, *parts: bytes) -> None:
         """Hash something in a way that nothing else is hashed."""
@@ -216,7 +233,7 @@ class _Walk:
         self._numbers[id(function)] = len(self._numbers)
         code = function.__code__
         known = facts_of(code)
-        self._fresh = self._fresh or known.stores
+        self.fresh = self.fresh or known.stores
         self._tell(
             b"function",
             known.marshalled,
@@ -295,7 +312,9 @@ class _Walk:
         there = function.__globals__
         for name in names:
             value = there.get(name, ABSENT)
-            self.capture.guards.append((there, name, value))
+            if (id(there), name) not in self._guarded:
+                self._guarded.add((id(there), name))
+                self.capture.guards.append((there, name, value))
             self._tell(b"global", utf8(name))
             before, self._in_globals = self._in_globals, True
             self._value(value, f"the global {name!r}")
@@ -306,7 +325,7 @@ class _Walk:
             self.capture.guards.append((function.__dict__, name, value))
             self._tell(b"attribute", utf8(name))
             self._value(value, f"the attribute {function.__name__}.{name}")
-            self._fresh = self._fresh or name != "__wrapped__"
+            self.fresh = self.fresh or name != "__wrapped__"
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
@@ -328,7 +347,7 @@ def _version_of(cls: type) -> int:
 def _is_set_with_the_class(name: str, value: Any, cls: type) -> bool:
     """Whether an attribute is the machinery of the class: nobody changes it in place; or one of an enum's members."""
     return (
-        (name.startswith("__") and name.endswith("__") and type(value) is not FunctionType)
+        (name.startswith("__") and name.endswith("__") and type(value) not in _METHODS)
         or name in _MACHINERY
         or type(value) in _DESCRIPTORS
         or type(value) is cls
@@ -336,4 +355,5 @@ def _is_set_with_the_class(name: str, value: Any, cls: type) -> bool:
 
 
 _MACHINERY = {"_abc_impl", "_member_map_", "_member_names_", "_member_type_", "_value2member_map_"}.union(vars(Enum))
+_METHODS = frozenset((FunctionType, staticmethod, classmethod, property))
 _DESCRIPTORS = frozenset((GetSetDescriptorType, MemberDescriptorType))
