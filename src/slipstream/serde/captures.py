@@ -314,7 +314,10 @@ class _Walk:
             value = there.get(name, ABSENT)
             if (id(there), name) not in self._guarded:
                 self._guarded.add((id(there), name))
-                self.capture.guards.append((there, name, value))
+                if value is ABSENT:
+                    self.capture.absent.append((there, name))
+                else:
+                    self.capture.guards.append((there, name, value))
             self._tell(b"global", utf8(name))
             before, self._in_globals = self._in_globals, True
             self._value(value, f"the global {name!r}")

@@ -23,6 +23,7 @@ class Capture:
     """One function at one moment, and what must be so for it to be the same still."""
 
     __slots__ = (
+        "absent",
         "attributes",
         "cells",
         "code",
@@ -61,6 +62,8 @@ class Capture:
         self.contents = tuple([content_of(cell) for cell in function.__closure__ or ()])
         #: (dict, name, object) for each global of the function and of those that it captures.
         self.guards: list[tuple[Mapping[str, Any], str, Any]] = []
+        #: (dict, name) for those that are not there.
+        self.absent: list[tuple[Mapping[str, Any], str]] = []
         #: Of the captured functions: (cell, content), and (function, code, defaults, those of keywords, attributes).
         self.cells: list[tuple[CellType, Any]] = []
         self.functions: list[tuple[FunctionType, CodeType, Any, Any, int]] = []
@@ -90,8 +93,14 @@ class Capture:
             return False
         if (function.__dict__ or self.attributes) and not same_items(function.__dict__, self.attributes):
             return False
-        for names, name, value in self.guards:
-            if names.get(name, ABSENT) is not value:
+        try:
+            for names, name, value in self.guards:
+                if names[name] is not value:
+                    return False
+        except KeyError:
+            return False
+        for names, name in self.absent:
+            if name in names:
                 return False
         for cell, content in self.cells:
             if content_of(cell) is not content:

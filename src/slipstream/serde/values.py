@@ -46,6 +46,8 @@ _SIZED = frozenset((str, bytes))
 _SCALARS = _FIXED | _SIZED
 #: The first byte of two pickles that share objects: the arguments, and what the callable captures.
 _PAIR = 0x81
+#: What may be found by name at the top level of a module.
+_FUNCTIONS = frozenset((FunctionType, BuiltinFunctionType))
 #: What may be sent as a definition.
 _DEFINED_TYPES = frozenset((FunctionType, LruCacheWrapper))
 
@@ -71,7 +73,12 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         >>> decode_call(encode_call(max, (1, 2), {"key": abs}))
         (<built-in function max>, (1, 2), {'key': <built-in function abs>})
     """
-    reference = reference_of(fn) if type(fn) is FunctionType or type(fn) is BuiltinFunctionType else None
+    return _encode_call(fn, reference_of(fn) if type(fn) in _FUNCTIONS else None, args, kwargs)
+
+
+def _encode_call(
+    fn: Callable[..., Any], reference: tuple[str, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bytes:
     try:
         if reference is None:
             payload = pickle_value((fn, args, kwargs))
@@ -126,7 +133,8 @@ def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     """
     while type(fn) is partial:
         args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func  # pyright: ignore
-    if type(fn) in _DEFINED_TYPES and (type(fn) is not FunctionType or reference_of(fn) is None):
+    reference = reference_of(fn) if type(fn) in _FUNCTIONS else None  # pyright: ignore
+    if reference is None and type(fn) in _DEFINED_TYPES:
         try:
             encoded = _encode_defined(fn, args, kwargs)
         except Exception as error:  # the user's own reducers may raise anything
@@ -139,7 +147,7 @@ def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
                 raise call_size_error(fn, len(encoded.payload) + len(encoded.definition), PAYLOAD_LIMIT)
             return encoded
-    return Encoded(*identify(fn), encode_call(fn, args, kwargs))
+    return Encoded(*identify(fn), _encode_call(fn, reference, args, kwargs))
 
 
 def encode_chunk(fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Encoded:
