@@ -29,6 +29,7 @@ import os
 import struct
 import threading
 from _blake2 import blake2b
+from collections import OrderedDict
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, cast
@@ -58,14 +59,17 @@ _NAMED = frozenset((FunctionType, BuiltinFunctionType, LruCacheWrapper))
 
 
 class _Kept:
-    """What is remembered; of both the oldest goes first. Changed under `_keeping` only."""
+    """What is remembered; of both the oldest goes first. Changed under `_keeping` only.
+
+    (The first of a plain dict from whose front much was taken is found by a walk over what is not there any more.)
+    """
 
     def __init__(self) -> None:
         #: The last capture of each code, or wrapper, by its identity: the capture keeps the object, so the number
         #: stays its.
-        self.captures: dict[int, Capture] = {}
+        self.captures: OrderedDict[int, Capture] = OrderedDict()
         self.capture_bytes = 0
-        self.definitions: dict[CallableDigest, bytes] = {}
+        self.definitions: OrderedDict[CallableDigest, bytes] = OrderedDict()
         self.definition_bytes = 0
 
 
@@ -87,7 +91,7 @@ def _keep_capture(place: int, found: Capture) -> None:
         _kept.capture_bytes += len(found.definition) - (0 if old is None else len(old.definition))
         _kept.captures[place] = found
         while _kept.capture_bytes > MAX_DEFINITION_BYTES or len(_kept.captures) > MAX_CAPTURES:
-            _kept.capture_bytes -= len(_kept.captures.pop(next(iter(_kept.captures))).definition)
+            _kept.capture_bytes -= len(_kept.captures.popitem(last=False)[1].definition)
 
 
 def _keep_definition(digest: CallableDigest, definition: bytes) -> None:
@@ -96,7 +100,7 @@ def _keep_definition(digest: CallableDigest, definition: bytes) -> None:
             _kept.definition_bytes += len(definition)
         _kept.definitions[digest] = definition
         while _kept.definition_bytes > MAX_DEFINITION_BYTES and len(_kept.definitions) > 1:
-            _kept.definition_bytes -= len(_kept.definitions.pop(next(iter(_kept.definitions))))
+            _kept.definition_bytes -= len(_kept.definitions.popitem(last=False)[1])
 
 
 def capture(fn: Any) -> Capture | None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import OrderedDict
     from collections.abc import Callable, Sequence
     from typing import Any
+else:
+    from _collections import OrderedDict
 
 #: What a worker keeps, in bytes of definitions; at least one, however large.
 KEPT_BYTES = 16 << 20
@@ -59,7 +62,7 @@ class Definitions:
 
     def __init__(self) -> None:
         #: The one that was used longest ago first.
-        self._kept: dict[bytes, Definition] = {}
+        self._kept: OrderedDict[bytes, Definition] = OrderedDict()
         self._bytes = 0
 
     def add(self, digest: bytes, data: bytes) -> None:
@@ -68,12 +71,11 @@ class Definitions:
         self._bytes += len(data) - (0 if known is None else len(known.data))
         self._kept[digest] = Definition(data) if known is None else known
         while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-            oldest = next(iter(self._kept))
-            self._bytes -= len(self._kept.pop(oldest).data)
+            self._bytes -= len(self._kept.popitem(last=False)[1].data)
 
     def get(self, digest: bytes) -> Definition | None:
         """The definition with this digest, which is now the last to go."""
-        found = self._kept.pop(digest, None)
+        found = self._kept.get(digest)
         if found is not None:
-            self._kept[digest] = found
+            self._kept.move_to_end(digest)
         return found
