@@ -27,26 +27,26 @@ from __future__ import annotations
 import functools
 import os
 import struct
+import sys
 import threading
 from _blake2 import blake2b
-from collections import OrderedDict
-from enum import Enum
-from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from collections import OrderedDict, deque
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from slipstream.protocol.ids import CallableDigest
-from slipstream.serde import borrowed, imports
+from slipstream.serde import imports
 from slipstream.serde.callables import callable_label
-from slipstream.serde.classes import HEAP_TYPE
 from slipstream.serde.constants import CONSTANTS, facts_of, utf8
 from slipstream.serde.definitions import DEFINED, write_definition
-from slipstream.serde.guards import ABSENT, Capture, content_of, same_items
+from slipstream.serde.guards import ABSENT, Capture, content_of
 from slipstream.serde.reducers import LruCacheWrapper
 
 #: Captures that are remembered, by code; and definitions, by digest, in bytes.
 MAX_CAPTURES = 4096
 MAX_DEFINITION_BYTES = 16 << 20
+#: Of these, those with state: what they refer to lives as long.
+MAX_WITH_STATE = 64
 #: So often a function is walked over that other threads change meanwhile.
 _MAX_WALKS = 10
 #: A tuple nested deeper is state.
@@ -69,6 +69,8 @@ class _Kept:
         #: stays its.
         self.captures: OrderedDict[int, Capture] = OrderedDict()
         self.capture_bytes = 0
+        #: Places of captures with state, and of some that had some.
+        self.with_state: deque[int] = deque()
         self.definitions: OrderedDict[CallableDigest, bytes] = OrderedDict()
         self.definition_bytes = 0
 
@@ -90,6 +92,11 @@ def _keep_capture(place: int, found: Capture) -> None:
         old = _kept.captures.pop(place, None)
         _kept.capture_bytes += len(found.definition) - (0 if old is None else len(old.definition))
         _kept.captures[place] = found
+        if found.state:
+            _kept.with_state.append(place)
+        while len(_kept.with_state) > MAX_WITH_STATE:
+            oldest = _kept.captures.pop(_kept.with_state.popleft(), None)
+            _kept.capture_bytes -= 0 if oldest is None else len(oldest.definition)
         while _kept.capture_bytes > MAX_DEFINITION_BYTES or len(_kept.captures) > MAX_CAPTURES:
             _kept.capture_bytes -= len(_kept.captures.popitem(last=False)[1].definition)
 
@@ -125,11 +132,14 @@ def capture(fn: Any) -> Capture | None:
         return None
     walks = 0
     while True:
-        walk = _Walk(fn, function)
+        try:
+            walk = _Walk(fn, function)
+        except _NoDigestError:
+            return None
         walks += 1
         found = walk.capture
         known = _kept.definitions.get(found.digest)
-        found.definition = known or write_definition(fn, found.state, fresh=walk.fresh)
+        found.definition = known or write_definition(fn, found.state, fresh=found.fresh)
         if known or found.holds_for(fn, function):
             _keep_definition(found.digest, found.definition)
             if walk.lasting:
@@ -141,6 +151,10 @@ def capture(fn: Any) -> Capture | None:
             return found
 
 
+class _NoDigestError(Exception):
+    """The function, or one that it captures, has code that marshal cannot write."""
+
+
 class _Walk:
     """One walk over a callable. Afterwards `capture` is complete."""
 
@@ -149,6 +163,8 @@ class _Walk:
         self._hash = blake2b(digest_size=_DIGEST_BYTES, person=b"function")
         #: By identity: the number of each function, and of each object that is state.
         self._numbers: dict[int, int] = {}
+        #: By identity: the number of each dict of globals. Functions that share theirs see what the others write.
+        self._spaces: dict[int, int] = {}
         #: Globals that have a guard already: (identity of the dict, name).
         self._guarded: set[tuple[int, str]] = set()
         self._state: list[Any] = []
@@ -164,6 +180,7 @@ class _Walk:
         self._value(fn, "the callable", root=True)
         found = self.capture
         found.state, found.paths = tuple(self._state), tuple(self._paths)
+        found.spaces, found.fresh = frozenset(self._spaces), self.fresh
         found.label = callable_label(fn)
         self._hash.update(b"fresh" if self.fresh or self._state else b"kept")
         found.digest = CallableDigest(DEFINED + self._hash.digest())
@@ -195,11 +212,19 @@ class _Walk:
         elif kind in _NAMED and imports.is_by_reference(value):
             self._tell(b"by reference", utf8(value.__module__), utf8(value.__qualname__))
         elif kind is ModuleType and (value.__name__ == "__main__" or imports.is_importable(value.__name__)):
-            self._tell(b"module", utf8(value.__name__))
-        elif issubclass(kind, type):
-            self._class(value, path)
+            self._module(value)
+        elif issubclass(kind, type) and imports.is_by_reference(value):
+            self._tell(b"class", utf8(value.__module__), utf8(value.__qualname__))
         else:
             self._state_object(value, path)
+
+    def _module(self, module: ModuleType) -> None:
+        """A module, and those of its submodules that are there: the worker imports what the code names of these."""
+        name = module.__name__
+        there = [other for other in tuple(sys.modules) if other.startswith(f"{name}.")] if module.__package__ else []
+        self._tell(b"module", utf8(name), *map(utf8, sorted(there)))
+        if module.__package__:
+            self.capture.sizes.append((sys.modules, len(sys.modules)))
 
     def _tuple(self, value: tuple[Any, ...], path: str) -> None:
         self._tell(b"tuple", b"%d" % len(value))
@@ -219,11 +244,13 @@ class _Walk:
 
     def _wrapper(self, wrapper: Any, path: str) -> None:
         parameters = wrapper.cache_parameters()
+        attributes = cast(dict[str, Any], vars(wrapper))
+        self.capture.sizes.append((attributes, len(attributes)))
         self._tell(b"lru_cache", repr((parameters["maxsize"], parameters["typed"])).encode())
-        for name, value in cast(dict[str, Any], vars(wrapper)).items():
+        for name, value in attributes.items():
             if name not in _SET_BY_WRAPPING:
                 self._tell(b"attribute", utf8(name))
-                self.capture.guards.append((vars(wrapper), name, value))  # pyright: ignore[reportUnknownArgumentType]
+                self.capture.guards.append((attributes, name, value))
                 self._value(value, f"{path}.{name}")
         self._value(wrapper.__wrapped__, path, root=wrapper.__wrapped__ is self._root)
 
@@ -237,7 +264,10 @@ class _Walk:
         self._numbers[id(function)] = len(self._numbers)
         code = function.__code__
         known = facts_of(code)
+        if known.marshalled is None:
+            raise _NoDigestError
         self.fresh = self.fresh or known.stores
+        self._tell(b"globals", b"%d" % self._spaces.setdefault(id(function.__globals__), len(self._spaces)))
         self._tell(
             b"function",
             known.marshalled,
@@ -255,41 +285,6 @@ class _Walk:
         self._globals(function, known.names)
         self._attributes(function)
 
-    # --- classes ------------------------------------------------------------------------------------------------------
-
-    def _class(self, cls: type, path: str) -> None:
-        """A class that goes by value is one unit, and each change of it makes another version of it."""
-        if imports.is_by_reference(cls):
-            self._tell(b"class", utf8(cls.__module__), utf8(cls.__qualname__))
-            return
-        if not cls.__flags__ & HEAP_TYPE:
-            self._state_object(cls, path)  # of an extension module that cannot be imported: pickle will say so
-            return
-        number = self._numbers.get(id(cls))
-        if number is not None:
-            self._tell(b"class again", b"%d" % number)
-            return
-        self._numbers[id(cls)] = len(self._numbers)
-        self._tell(b"class by value", borrowed.tracker_id(cls).encode(), b"%d" % _version_of(cls))
-        for base in cls.__bases__:
-            self._value(base, f"{path}.{base.__name__}")
-        attributes = vars(cls)
-        self.capture.sizes.append((attributes, len(attributes)))
-        for name, value in attributes.items():
-            self.capture.guards.append((attributes, name, value))
-            if not _is_set_with_the_class(name, value, cls):
-                self._attribute(value, f"{path}.{name}")
-
-    def _attribute(self, value: Any, path: str) -> None:
-        """What is below the wrappers of methods."""
-        if type(value) is staticmethod or type(value) is classmethod:
-            self._value(cast(Any, value).__func__, path)
-        elif type(value) is property:
-            for part in (value.fget, value.fset, value.fdel):
-                self._value(part, path)
-        else:
-            self._value(value, path)
-
     # --- parts of functions -------------------------------------------------------------------------------------------
 
     def _defaults(self, function: FunctionType) -> None:
@@ -299,6 +294,7 @@ class _Walk:
             self._tell(b"default")
             self._value(value, f"the default of {names[first + place]!r}")
         keywords = function.__kwdefaults__ or {}
+        self.capture.sizes.append((keywords, len(keywords)))
         for name in sorted(keywords):
             self._tell(b"keyword", utf8(name))
             self.capture.guards.append((keywords, name, keywords[name]))
@@ -333,34 +329,3 @@ class _Walk:
             self._tell(b"attribute", utf8(name))
             self._value(value, f"the attribute {function.__name__}.{name}")
             self.fresh = self.fresh or name != "__wrapped__"
-
-
-# --- classes ----------------------------------------------------------------------------------------------------------
-
-#: Of each class that goes by value: how often it has been seen changed, and the attributes that it had last.
-_versions: WeakKeyDictionary[type, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
-
-
-def _version_of(cls: type) -> int:
-    """A number that never comes back: a copy in a worker has the state that came last, not the one of a number."""
-    now = dict(vars(cls))
-    version, before = _versions.get(cls, (0, None))
-    if before is None or not same_items(now, before):
-        version += 1
-        _versions[cls] = (version, now)
-    return version
-
-
-def _is_set_with_the_class(name: str, value: Any, cls: type) -> bool:
-    """Whether an attribute is the machinery of the class: nobody changes it in place; or one of an enum's members."""
-    return (
-        (name.startswith("__") and name.endswith("__") and type(value) not in _METHODS)
-        or name in _MACHINERY
-        or type(value) in _DESCRIPTORS
-        or type(value) is cls
-    )
-
-
-_MACHINERY = {"_abc_impl", "_member_map_", "_member_names_", "_member_type_", "_value2member_map_"}.union(vars(Enum))
-_METHODS = frozenset((FunctionType, staticmethod, classmethod, property))
-_DESCRIPTORS = frozenset((GetSetDescriptorType, MemberDescriptorType))

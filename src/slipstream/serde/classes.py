@@ -31,6 +31,8 @@ _copies: weakref.WeakSet[type] = weakref.WeakSet()
 #: Copies whose state has not been applied yet: a load that failed half way leaves one here, and the next mends it.
 _unfinished: weakref.WeakSet[type] = weakref.WeakSet()
 
+#: Names of the attributes that were applied last.
+_applied: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 #: Classes that were sent lately: their instances may come back when nothing else refers to them any more.
 _sent: dict[str, type] = {}
 _MAX_SENT = 4096
@@ -130,5 +132,10 @@ def set_class_state(cls: type, payload: tuple[bool, Any]) -> None:
     """Apply the state to a copy, by the rules above."""
     from_owner, state = payload
     if cls in _copies and (from_owner or cls in _unfinished):
+        names = frozenset(state[0])
+        for name in _applied.get(cls, names) - names:  # its owner has deleted it
+            if name in vars(cls):
+                delattr(cls, name)
+        _applied[cls] = names
         borrowed.class_setstate(cls, state)
         _unfinished.discard(cls)

@@ -12,6 +12,7 @@ import marshal
 import opcode
 import struct
 from collections.abc import Callable
+from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any
 
@@ -37,7 +38,6 @@ CONSTANTS: dict[type, Callable[[Any], tuple[bytes, ...]]] = {
     complex: lambda value: (b"complex", struct.pack("<dd", value.real, value.imag)),
     str: lambda value: (b"str", utf8(value)),
     bytes: lambda value: (b"bytes", value),
-    CodeType: lambda value: (b"code", facts_of(value).marshalled),
 }
 
 
@@ -47,12 +47,17 @@ CONSTANTS: dict[type, Callable[[Any], tuple[bytes, ...]]] = {
 class Facts:
     """What does not change about a piece of code."""
 
-    __slots__ = ("code", "marshalled", "names", "stores", "warned")
+    __slots__ = ("class_names", "code", "marshalled", "names", "stores", "warned")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        self.marshalled = marshal.dumps(code, 2)
-        self.names = tuple(borrowed.code_globals(code))
+        try:
+            self.marshalled: bytes | None = marshal.dumps(code, 2)
+        except ValueError:  # code that was rewritten to hold constants of other types: it has no digest
+            self.marshalled = None
+        #: Globals that class bodies in it read: no operation says that these are globals.
+        self.class_names = tuple(sorted(_names_of_class_bodies(code)))
+        self.names = tuple(dict.fromkeys((*borrowed.code_globals(code), *self.class_names)))
         #: Whether it, or code nested in it, writes to a global, or may write to a variable of an enclosing function.
         self.stores = _stores(code)
         #: The user has been told that a function with this code captures much.
@@ -70,6 +75,16 @@ def facts_of(code: CodeType) -> Facts:
             _facts.clear()
         known = _facts[id(code)] = Facts(code)
     return known
+
+
+def _names_of_class_bodies(code: CodeType) -> set[str]:
+    found: set[str] = set()
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            found |= _names_of_class_bodies(constant)
+            if not constant.co_flags & CO_OPTIMIZED:
+                found.update(constant.co_names)
+    return found
 
 
 def _stores(code: CodeType) -> bool:

@@ -32,13 +32,17 @@ class Capture:
         "defaults",
         "definition",
         "digest",
+        "fresh",
         "functions",
         "globals",
         "guards",
         "kwdefaults",
         "label",
+        "name",
         "paths",
+        "qualname",
         "sizes",
+        "spaces",
         "state",
         "wrapper",
     )
@@ -47,6 +51,9 @@ class Capture:
     label: str
     #: The definition for the workers.
     definition: bytes
+    #: Identities of the globals of the function and of those that it captures; whether one of these writes there.
+    spaces: frozenset[int]
+    fresh: bool
     #: Objects that travel with each task, and what each is to the user: "the global 'data'".
     state: tuple[Any, ...]
     paths: tuple[str, ...]
@@ -55,6 +62,7 @@ class Capture:
         #: The callable itself, where it is no plain function: a wrapper is recognised by its identity.
         self.wrapper: Any = None if fn is function else fn
         self.code = function.__code__
+        self.name, self.qualname = function.__name__, function.__qualname__
         self.globals = function.__globals__
         self.defaults = function.__defaults__
         self.kwdefaults: dict[str, Any] = {**(function.__kwdefaults__ or {})}
@@ -67,7 +75,7 @@ class Capture:
         #: Of the captured functions: (cell, content), and (function, code, defaults, those of keywords, attributes).
         self.cells: list[tuple[CellType, Any]] = []
         self.functions: list[tuple[FunctionType, CodeType, Any, Any, int]] = []
-        #: Attributes of captured classes, and how many there are.
+        #: Dicts, and how many things are in them.
         self.sizes: list[tuple[Any, int]] = []
         #: By reference or by value was decided under this import path.
         self.decisions = imports.decisions()
@@ -76,6 +84,8 @@ class Capture:
         """Whether this function would be captured in just the same way."""
         if (
             function.__code__ is not self.code
+            or function.__name__ is not self.name
+            or function.__qualname__ is not self.qualname
             or function.__globals__ is not self.globals
             or function.__defaults__ is not self.defaults
             or self.decisions is not imports.decisions()

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from slipstream.serde.borrowed import dynamic_function_reduce, function_getnewargs
 from slipstream.serde.classes import reduce_class, reduce_class_to_owner
+from slipstream.serde.constants import facts_of
 from slipstream.serde.imports import is_by_reference
 from slipstream.serde.reducers import REDUCERS
 
@@ -41,11 +42,19 @@ class Pickler(pickle.Pickler):
         """Decide on one object; called for everything but numbers, strings and builtin containers."""
         kind = type(obj)
         if type(obj) is FunctionType:
-            return NotImplemented if is_by_reference(obj) else self._dynamic_function_reduce(obj)
+            return NotImplemented if is_by_reference(obj) else self._reduce_function(obj)
         if issubclass(kind, type):  # not isinstance: an object may claim to be a class
             return self._reduce_class(cast(type, obj))
         reducer = REDUCERS.get(kind)
         return NotImplemented if reducer is None else reducer(obj)
+
+    def _reduce_function(self, function: FunctionType) -> Any:
+        """As cloudpickle does, with the globals that class bodies in the function read, which it does not find."""
+        reduced = self._dynamic_function_reduce(function)
+        for name in facts_of(function.__code__).class_names:
+            if name in function.__globals__:
+                reduced[2][1]["__globals__"].setdefault(name, function.__globals__[name])
+        return reduced
 
 
 def dumps(value: object, *, reply: bool = False) -> bytes:

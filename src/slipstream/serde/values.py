@@ -53,8 +53,9 @@ _DEFINED_TYPES = frozenset((FunctionType, LruCacheWrapper))
 
 #: The pickler's `dumps`, once it has been needed.
 _dumps: Callable[..., bytes] | None = None
-#: The same of `captures`.
+#: The same of `captures` and `holes`.
 _capture: Callable[[Any], Capture | None] | None = None
+_dump_pair: Callable[..., tuple[bytes, int] | None] | None = None
 
 
 def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -166,24 +167,23 @@ def encode_chunk(fn: Callable[..., Any], items: list[Any], *, spread: bool) -> E
 
 
 def _encode_defined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded | None:
-    """The call of a function that goes by value; None if it goes by reference after all."""
-    global _capture
-    if _capture is None:
+    """The call of a function that goes by value; None if that must be in one pickle, or goes by reference after all."""
+    global _capture, _dump_pair
+    if _capture is None or _dump_pair is None:
         from slipstream.serde.captures import capture as _capture
+        from slipstream.serde.holes import dump_pair as _dump_pair
     captured = _capture(fn)
     if captured is None:
         return None
-    state_bytes = 0
-    if captured.state:
-        from slipstream.serde.holes import dump_pair
-
-        pair, middle = dump_pair((args, kwargs), captured.state)
-        payload, state_bytes = bytes((_PAIR,)) + pair, len(pair) - middle
-    elif _SCALARS.issuperset(map(type, args)) and (not kwargs or _SCALARS.issuperset(map(type, kwargs.values()))):
-        payload = _dump_scalars((args, kwargs))
-    else:
-        payload = pickle_value((args, kwargs))
-    return Encoded(captured.digest, captured.label, payload, captured.definition, state_bytes)
+    scalars = _SCALARS.issuperset(map(type, args)) and (not kwargs or _SCALARS.issuperset(map(type, kwargs.values())))
+    if scalars and not captured.state:
+        return Encoded(captured.digest, captured.label, _dump_scalars((args, kwargs)), captured.definition)
+    pair = _dump_pair((args, kwargs), captured.state, captured.spaces, fresh=captured.fresh)
+    if pair is None:
+        return None
+    payload, middle = pair
+    state_bytes = len(payload) - middle if captured.state else 0
+    return Encoded(captured.digest, captured.label, bytes((_PAIR,)) + payload, captured.definition, state_bytes)
 
 
 def decode_call(
