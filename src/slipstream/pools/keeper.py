@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+from slipstream.pools.output import away_from_standard
 from slipstream.worker import keeper
 
 
@@ -21,7 +22,7 @@ class Keeper:
 
     def start(self) -> None:
         """Start a keeper, and tell it of all groups so far."""
-        theirs, self._pipe = os.pipe()
+        theirs, self._pipe = map(away_from_standard, os.pipe())
         try:
             command = [sys.executable, "-I", "-S", keeper.__file__, str(theirs)]
             self._process = subprocess.Popen(
@@ -32,7 +33,7 @@ class Keeper:
             raise
         finally:
             os.close(theirs)
-        self.pidfd = os.pidfd_open(self._process.pid)
+        self.pidfd = away_from_standard(os.pidfd_open(self._process.pid))
         for group in tuple(self._groups):
             self._tell(b"+%d\n" % group)
 

@@ -4,6 +4,7 @@ The client's descriptors may block (a full pipe, a stopped terminal). Then the r
 worker that prints, as it would if it had the descriptor itself; the engine does not.
 """
 
+import fcntl
 import os
 import select
 
@@ -25,6 +26,18 @@ def occupy_standard_descriptors() -> list[int]:
         except OSError:
             opened.append(os.open(os.devnull, os.O_RDWR))  # the lowest number that is free, which is this one
     return opened
+
+
+def away_from_standard(descriptor: int) -> int:
+    """The same descriptor, or if it is a standard stream's, since the client closed that just now, another for it.
+
+    Else what workers print would go into a pipe or socket of the engine.
+    """
+    if descriptor > 2:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved
 
 
 class OutputPipe:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from slipstream.core.events import WorkerEnd
-from slipstream.pools.output import OutputPipe
+from slipstream.pools.output import OutputPipe, away_from_standard
 from slipstream.protocol.frames import FrameReader, frame_header
 from slipstream.protocol.ids import SlotId
 from slipstream.worker.main import BOOT
@@ -59,18 +59,20 @@ class WorkerProcess:
         #: which is only ever tried: the collector may run a finalizer in there that sends.
         self._unsent: deque[bytes | memoryview] = deque()
         self._reader = FrameReader()
-        page = SharedPage.create()
+        page = away_from_standard(SharedPage.create())
         try:
             with contextlib.ExitStack() as undo:
                 self.page = SharedPage(page)
                 undo.callback(self.page.close)
-                self.stream, theirs = socket.socketpair()
+                self.stream, theirs = (
+                    socket.socket(fileno=away_from_standard(end.detach())) for end in socket.socketpair()
+                )
                 undo.callback(self.stream.close)
                 with theirs:
                     self._process = _spawn(theirs.fileno(), page)
                 undo.callback(_undo_spawn, self._process)
                 self.pid = self._process.pid
-                self.pidfd = os.pidfd_open(self.pid)
+                self.pidfd = away_from_standard(os.pidfd_open(self.pid))
                 undo.pop_all()
         finally:
             os.close(page)
