@@ -27,7 +27,8 @@ from slipstream.runtime import signals
 from slipstream.runtime.engine import Engine
 from slipstream.serde.callables import callable_label
 from slipstream.serde.imports import register_by_value
-from slipstream.serde.values import Encoded, encode_call, encode_chunk, encode_task
+from slipstream.serde.tasks import Encoded, encode_chunk, encode_task
+from slipstream.serde.values import encode_call
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -237,7 +238,7 @@ class Executor(StandardExecutor):
         client, task = self._client, TaskId(next(self._task_ids))
         future: Future[Any] = Future(client, task, encoded.label)
         future._sent_bytes = len(encoded.definition), len(encoded.payload), encoded.state_bytes  # pyright: ignore
-        message = Submit(task, encoded.digest, encoded.payload, items, definition=encoded.definition)
+        message = Submit(task, encoded.digest, encoded.payload, items, 0, 0, (), False, encoded.definition)
         try:
             client.futures[task] = future
             self._engine.submit(message)

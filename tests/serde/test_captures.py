@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from slipstream.serde import captures
 from slipstream.serde.definitions import Definition
-from slipstream.serde.values import decode_call, encode_task
+from slipstream.serde.tasks import encode_task
+from slipstream.serde.values import decode_call
 
 
 def made(source, name="f", **there):

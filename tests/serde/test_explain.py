@@ -15,7 +15,7 @@ from slipstream.serde.explain.advice import LARGE_ARGUMENT, SLOW_IMPORT_S
 from slipstream.serde.explain.call import explain
 from slipstream.serde.explain.reasons import how_and_why
 from slipstream.serde.pickler import dumps
-from slipstream.serde.values import encode_task
+from slipstream.serde.tasks import encode_task
 
 LOCK = threading.Lock()
 REASON = "TypeError: cannot pickle '_thread.lock' object"

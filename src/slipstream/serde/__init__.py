@@ -1,6 +1,6 @@
 """How callables, values and exceptions cross between processes.
 
-- `values`: what the rest of the engine calls, for calls and values.
+- `values`: what the rest of the engine calls, for calls and values; `tasks` for calls that clients submit.
 - `exceptions`: the same for what a task raised; `exception_body` for one exception without its links;
   `plain_exceptions` where a worker cannot even import those.
 - `pickler`: what goes by reference and what by value, with `classes` and `reducers`.

@@ -16,22 +16,14 @@ import marshal
 import sys
 from types import BuiltinFunctionType, FunctionType
 
-from slipstream.serde.callables import identify
 from slipstream.serde.imports import reference_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from functools import partial
     from typing import Any
 
-    from slipstream.protocol.ids import CallableDigest
     from slipstream.serde.definitions import Definition
-    from slipstream.serde.guards import Capture
-    from slipstream.serde.reducers import LruCacheWrapper
-else:
-    from _functools import _lru_cache_wrapper as LruCacheWrapper
-    from _functools import partial
 
 #: A payload is one binary field of a message, whose length has 32 bits.
 PAYLOAD_LIMIT = 2**32 - 1
@@ -43,19 +35,15 @@ PICKLED = 0x80  # the first byte of every pickle since protocol 2; marshal's typ
 _MARSHAL_VERSION = 2  # later ones write references, whose bit would set the first byte to 0x80 and more
 _FIXED = frozenset((type(None), bool, int, float))
 _SIZED = frozenset((str, bytes))
-_SCALARS = _FIXED | _SIZED
+#: What can be loaded without running anybody's code.
+SCALARS = _FIXED | _SIZED
 #: The first byte of two pickles that share objects: the arguments, and what the callable captures.
-_PAIR = 0x81
+PAIR = 0x81
 #: What may be found by name at the top level of a module.
-_FUNCTIONS = frozenset((FunctionType, BuiltinFunctionType))
-#: What may be sent as a definition.
-_DEFINED_TYPES = frozenset((FunctionType, LruCacheWrapper))
+FUNCTIONS = frozenset((FunctionType, BuiltinFunctionType))
 
 #: The pickler's `dumps`, once it has been needed.
 _dumps: Callable[..., bytes] | None = None
-#: The same of `captures` and `holes`.
-_capture: Callable[[Any], Capture | None] | None = None
-_dump_pair: Callable[..., tuple[bytes, int] | None] | None = None
 
 
 def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -74,17 +62,25 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         >>> decode_call(encode_call(max, (1, 2), {"key": abs}))
         (<built-in function max>, (1, 2), {'key': <built-in function abs>})
     """
-    return _encode_call(fn, reference_of(fn) if type(fn) in _FUNCTIONS else None, args, kwargs)
+    return encode_call_by(fn, reference_of(fn) if type(fn) in FUNCTIONS else None, args, kwargs)
 
 
-def _encode_call(
+def encode_call_by(
     fn: Callable[..., Any], reference: tuple[str, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bytes:
+    """The same, where it is known already whether the callable is found by name.
+
+    Args:
+        fn: Any callable.
+        reference: Its module and name, as `reference_of` gave it.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+    """
     try:
         if reference is None:
             payload = pickle_value((fn, args, kwargs))
-        elif _SCALARS.issuperset(map(type, args)) and (not kwargs or _SCALARS.issuperset(map(type, kwargs.values()))):
-            payload = _dump_scalars((*reference, args, kwargs))
+        elif SCALARS.issuperset(map(type, args)) and (not kwargs or SCALARS.issuperset(map(type, kwargs.values()))):
+            payload = dump_scalars((*reference, args, kwargs))
         else:
             payload = pickle_value((*reference, args, kwargs))
     except Exception as error:  # the user's own reducers may raise anything
@@ -96,94 +92,6 @@ def _encode_call(
 
         raise call_size_error(fn, len(payload), PAYLOAD_LIMIT)
     return payload
-
-
-class Encoded:
-    """A call, encoded for a worker."""
-
-    __slots__ = ("definition", "digest", "label", "payload", "state_bytes")
-
-    def __init__(
-        self, digest: CallableDigest, label: str, payload: bytes, definition: bytes = b"", state_bytes: int = 0
-    ) -> None:
-        self.digest = digest
-        self.label = label
-        #: What the worker decodes for this task alone; `state_bytes` of it are what the callable captures.
-        self.payload = payload
-        self.state_bytes = state_bytes
-        #: What a worker must have seen before; empty where the callable is in the payload.
-        self.definition = definition
-
-
-def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
-    """Encode a call for workers that keep definitions, as it is at this moment.
-
-    A partial is taken apart: what it binds goes with the arguments. So the callable of 10,000 partials is one.
-
-    Args:
-        fn: Any callable.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-
-    Raises:
-        PayloadError: As `encode_call`.
-
-    Example:
-        >>> encode_task(max, (1, 2), {"key": abs}).label
-        'max'
-    """
-    while type(fn) is partial:
-        args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func  # pyright: ignore
-    reference = reference_of(fn) if type(fn) in _FUNCTIONS else None  # pyright: ignore
-    if reference is None and type(fn) in _DEFINED_TYPES:
-        try:
-            encoded = _encode_defined(fn, args, kwargs)
-        except Exception as error:  # the user's own reducers may raise anything
-            from slipstream.serde.blame import call_error
-
-            raise call_error(fn, args, kwargs, error) from error
-        if encoded is not None:
-            if len(encoded.payload) + len(encoded.definition) > PAYLOAD_LIMIT:
-                from slipstream.serde.blame import call_size_error
-
-                raise call_size_error(fn, len(encoded.payload) + len(encoded.definition), PAYLOAD_LIMIT)
-            return encoded
-    return Encoded(*identify(fn), _encode_call(fn, reference, args, kwargs))
-
-
-def encode_chunk(fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Encoded:
-    """Encode a chunk of a map: the worker calls `fn` for each item.
-
-    Args:
-        fn: Any callable.
-        items: One argument each, or if `spread` a tuple of arguments each.
-        spread: Which of the two.
-    """
-    bound: tuple[Any, ...] = ()
-    keywords: dict[str, Any] = {}
-    while type(fn) is partial:
-        bound, keywords, fn = (*fn.args, *bound), {**fn.keywords, **keywords}, fn.func  # pyright: ignore
-    return encode_task(fn, (items, spread, bound, keywords), {})
-
-
-def _encode_defined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded | None:
-    """The call of a function that goes by value; None if that must be in one pickle, or goes by reference after all."""
-    global _capture, _dump_pair
-    if _capture is None or _dump_pair is None:
-        from slipstream.serde.captures import capture as _capture
-        from slipstream.serde.holes import dump_pair as _dump_pair
-    captured = _capture(fn)
-    if captured is None:
-        return None
-    scalars = _SCALARS.issuperset(map(type, args)) and (not kwargs or _SCALARS.issuperset(map(type, kwargs.values())))
-    if scalars and not captured.state:
-        return Encoded(captured.digest, captured.label, _dump_scalars((args, kwargs)), captured.definition)
-    pair = _dump_pair((args, kwargs), captured.state, captured.spaces, fresh=captured.fresh)
-    if pair is None:
-        return None
-    payload, middle = pair
-    state_bytes = len(payload) - middle if captured.state else 0
-    return Encoded(captured.digest, captured.label, bytes((_PAIR,)) + payload, captured.definition, state_bytes)
 
 
 def decode_call(
@@ -204,7 +112,7 @@ def decode_call(
         32
     """
     try:
-        if payload[0] == _PAIR:
+        if payload[0] == PAIR:
             from slipstream.serde.holes import load_pair
 
             call, state = load_pair(payload[1:])
@@ -294,7 +202,8 @@ def is_scalar(payload: bytes) -> bool:
     return payload[0] < PICKLED
 
 
-def _dump_scalars(call: tuple[object, ...]) -> bytes:
+def dump_scalars(call: tuple[object, ...]) -> bytes:
+    """A tuple of builtin scalars, and of containers of these, as bytes."""
     try:
         return marshal.dumps(call, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
     except ValueError:  # a string of 2 GiB or more, or a name that is an instance of a subclass of str

@@ -28,7 +28,7 @@ from slipstream.serde.explain.report import Captured, Piece, Report
 from slipstream.serde.holes import dump_with_holes
 from slipstream.serde.imports import is_by_reference
 from slipstream.serde.reducers import LruCacheWrapper
-from slipstream.serde.values import Encoded, encode_task
+from slipstream.serde.tasks import Encoded, encode_task
 
 #: Captures that are listed; the largest first.
 LISTED_CAPTURES = 50
