@@ -87,7 +87,12 @@ def test_an_interpreter_that_is_none(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/bin/false")
         with Executor(max_workers=2) as executor:
-            errors_of([executor.submit(calls.square, n) for n in range(30)], WorkerLost)
+            errors = errors_of([executor.submit(calls.square, n) for n in range(30)], WorkerLost)
+            assert len(errors) == 30
+            for error in errors:
+                assert "3 workers in a row died at their start: the worker process ended with exit status 1" in str(
+                    error
+                )
     a_new_one_works()
 
 

@@ -97,11 +97,13 @@ def test_a_client_killed_while_its_workers_start(tmp_path):
     with scripts.started(script) as process:
         ready(process)
         until(lambda: len(workers(process.pid)) == 2)
-        pids_in(note)
+        initialized = pids_in(note)
         started = psutil.Process(process.pid).children(recursive=True)
+        assert set(initialized) <= set(started)
+        assert not all_gone(initialized)
         process.kill()
         process.wait()
-        until(lambda: all_gone(started))
+        assert until(lambda: all_gone(started))
 
 
 def test_a_client_that_leaves_without_a_word():

@@ -13,6 +13,16 @@ FORK = """
             in_child()
             sys.exit(0)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    def slow_down(owner, name):
+        # An event for that the method is called, and a list that is filled when it is over.
+        called, over, method = threading.Event(), [], getattr(owner, name)
+        def slowly(*args):
+            called.set()
+            time.sleep(0.3)
+            method(*args)
+            over.append(True)
+        setattr(owner, name, slowly)
+        return called, over
 """
 
 
@@ -104,15 +114,8 @@ def test_a_child_that_lives_on_does_not_keep_the_engine_from_ending():
 def test_a_fork_waits_while_a_worker_is_started():
     """Else the child holds pipes that the start waits to see closed, and the engine waits for the child's end."""
     script = """
-        from slipstream.pools import local
-        begun, started = threading.Event(), []
-        start_worker = local.LocalPool._start_worker
-        def slowly(pool):
-            begun.set()
-            time.sleep(0.3)
-            start_worker(pool)
-            started.append(True)
-        local.LocalPool._start_worker = slowly
+        from slipstream.pools.local import LocalPool
+        begun, started = slow_down(LocalPool, "_start_worker")
         executor = slipstream.Executor(max_workers=1)
         future = executor.submit(calls.add, 1, 1)
         begun.wait()
@@ -124,15 +127,8 @@ def test_a_fork_waits_while_a_worker_is_started():
 def test_a_fork_waits_while_a_worker_is_taken_away():
     """Else the child closes a descriptor again that is closed just now, and its futures never end."""
     script = """
-        from slipstream.pools import process
-        begun, ended = threading.Event(), []
-        close = process.WorkerProcess.close
-        def slowly(worker):
-            begun.set()
-            time.sleep(0.3)
-            close(worker)
-            ended.append(True)
-        process.WorkerProcess.close = slowly
+        from slipstream.pools.process import WorkerProcess
+        begun, ended = slow_down(WorkerProcess, "close")
         executor = slipstream.Executor(max_workers=2)
         lost, kept = executor.submit(calls.die), executor.submit(calls.nap, 1.0)
         begun.wait()

@@ -29,10 +29,12 @@ from slipstream.core.placement import Placement
 from slipstream.core.ready import ReadyQueue
 from slipstream.core.states import (
     ASSIGNED,
+    BY_WORKER,
     CANCELLED,
     FAILED,
     FAULT,
     IGNORED,
+    INPUT_OF,
     LIVE,
     READY,
     RUNNING,
@@ -71,9 +73,6 @@ from slipstream.protocol.messages import (
 
 #: What a step is given beside the task: the message or object that caused it.
 Handler: TypeAlias = Callable[[Task, Any], None]
-
-#: Inputs that a worker's message causes; in any other a FAULT is the scheduler's own.
-_BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT, Input.LACKED})
 
 
 class Scheduler:
@@ -244,7 +243,7 @@ class Scheduler:
         tasks, steps, identity = self.tasks, self._steps, worker.worker
         for message in event.messages:
             kind = type(message)
-            what = _INPUT_OF[kind]
+            what = INPUT_OF[kind]
             if kind is Gave or kind is Kept or kind is Lacks:
                 self._answered(worker, what, message.tasks)  # pyright: ignore
                 continue
@@ -285,7 +284,7 @@ class Scheduler:
         if cell is IGNORED:
             return self._ignore
         assert cell is FAULT
-        return self._worker_fault if what in _BY_WORKER else self._own_fault(what)
+        return self._worker_fault if what in BY_WORKER else self._own_fault(what)
 
     def _ignore(self, task: Task, cause: object) -> None:
         self.counters.ignored += 1
@@ -490,13 +489,3 @@ class Scheduler:
         if not task.kept and not task.dependents:
             # Perhaps for the second time: where a diamond fails, a task's last dependent may be through before it.
             self.tasks.pop(task.task, None)
-
-
-_INPUT_OF: dict[type, Input] = {
-    Started: Input.STARTED,
-    Done: Input.DONE,
-    Failed: Input.RAISED,
-    Gave: Input.GAVE,
-    Kept: Input.KEPT,
-    Lacks: Input.LACKED,
-}

@@ -13,6 +13,8 @@ Never here: what the steps do.
 import enum
 from typing import Final, NamedTuple, TypeAlias
 
+from slipstream.protocol.messages import Done, Failed, Gave, Kept, Lacks, Started
+
 
 class State(enum.IntEnum):
     """Where a task is in its life. The last three are final."""
@@ -141,3 +143,13 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
 LIVE: Final = frozenset({State.WAITING, State.READY, State.ASSIGNED, State.RUNNING})
 #: States in which a task counts against a worker.
 PLACED: Final = frozenset({State.ASSIGNED, State.RUNNING})
+#: The input that a worker's message is; in any other a FAULT is the scheduler's own.
+INPUT_OF: Final[dict[type, Input]] = {
+    Started: Input.STARTED,
+    Done: Input.DONE,
+    Failed: Input.RAISED,
+    Gave: Input.GAVE,
+    Kept: Input.KEPT,
+    Lacks: Input.LACKED,
+}
+BY_WORKER: Final = frozenset(INPUT_OF.values())

@@ -32,6 +32,7 @@ from slipstream.runtime import signals
 from slipstream.runtime.outbox import Outbox
 from slipstream.runtime.reactor import Reactor, Sleeper
 from slipstream.runtime.supervisor import start_thread
+from slipstream.runtime.traffic import Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -58,19 +59,6 @@ class Client(Protocol):
     def abandon(self, error: Exception) -> None:
         """In a forked child: end every pending future with this error, without any lock."""
         ...
-
-
-class Traffic:
-    """Frames and bytes; those of workers that are gone are added up here."""
-
-    def __init__(self) -> None:
-        self.frames_sent = 0
-        self.bytes_sent = 0
-        self.callables_sent = 0
-        self.frames_received = 0
-        self.bytes_received = 0
-        self.workers_lost = 0
-        self.turns = 0
 
 
 class Engine:
@@ -219,14 +207,7 @@ class Engine:
             "failed": counters.failed,
             "cancelled": counters.cancelled,
             "run_ns": counters.run_ns,
-            "frames_sent": traffic.frames_sent + sum(outbox.frames_sent for outbox in outboxes),
-            "callables_sent": traffic.callables_sent + sum(outbox.callables_sent for outbox in outboxes),
-            "bytes_sent": traffic.bytes_sent + sum(outbox.bytes_sent for outbox in outboxes),
-            "frames_received": traffic.frames_received,
-            "bytes_received": traffic.bytes_received,
-            "turns": traffic.turns,
-            "workers": len(outboxes),
-            "workers_lost": traffic.workers_lost,
+            **traffic.totals(outboxes),
         }
 
     def wakeups(self) -> int:
@@ -408,9 +389,7 @@ class Engine:
 
     def _forget(self, worker: WorkerId) -> None:
         outbox = self._outboxes.pop(worker)
-        self.traffic.frames_sent += outbox.frames_sent
-        self.traffic.bytes_sent += outbox.bytes_sent
-        self.traffic.callables_sent += outbox.callables_sent
+        self.traffic.add(outbox)
 
     # --- what the pool calls ------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ _applied: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDicti
 _sent: dict[str, type] = {}
 _MAX_SENT = 4096
 
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, and not part of a C extension
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, and not part of a C extension
 _SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented))
 
 
@@ -58,7 +58,7 @@ def reduce_class(cls: type) -> Any:
         return NotImplemented
     if cls in _SINGLETON_TYPES or cls in borrowed.BUILTIN_TYPE_NAMES:
         return borrowed.class_reduce(cls)
-    if not cls.__flags__ & HEAP_TYPE:
+    if not cls.__flags__ & _HEAP_TYPE:
         return NotImplemented  # plain pickle says that it cannot be found
     if Enum in cls.__mro__:
         maker, (*arguments, _, extra), state, *_ = borrowed.dynamic_class_reduce(cls)

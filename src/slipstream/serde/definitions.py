@@ -19,8 +19,8 @@ else:
 #: What a worker keeps, in bytes of definitions; at least one, however large.
 KEPT_BYTES = 16 << 20
 _KEPT, _FRESH = b"\0", b"\1"
-#: The first byte of the digest of a callable that workers know by its definition, and of one that they find by name.
-DEFINED, NAMED = b"d", b"n"
+#: The first byte of the digest of a callable that workers know by its definition.
+DEFINED = b"d"
 
 
 def write_definition(fn: object, state: Sequence[Any], *, fresh: bool) -> bytes:

@@ -96,17 +96,18 @@ class Loop:
         """In a forked child that came back from a task: end, as its program would. Two must not answer the client."""
         if not self._forked:
             return
-        status = 0
-        if isinstance(error, SystemExit):
-            status = error.code
-            if status is not None and not isinstance(status, int):
-                sys.stderr.write(f"{status}\n")
-                status = 1
-        elif error is not None:
-            sys.excepthook(type(error), error, error.__traceback__)
-            status = 1
-        _flush_streams()
-        os._exit((status or 0) & 0xFF)
+        status = 0 if error is None else 1
+        try:
+            if isinstance(error, SystemExit):
+                if error.code is None or isinstance(error.code, int):
+                    status = (error.code or 0) & 0xFF
+                else:
+                    sys.stderr.write(f"{error.code}\n")
+            elif error is not None:
+                sys.excepthook(type(error), error, error.__traceback__)
+            _flush_streams()
+        finally:
+            os._exit(status)  # whatever the task has made of its streams
 
     def _leave_to_parent(self) -> None:
         """In a forked child: let go of the connection, which is the parent's."""
