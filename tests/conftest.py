@@ -5,6 +5,7 @@ Nothing here knows the engine. A test's own fixtures belong beside it.
 
 import gc
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -29,6 +30,9 @@ MARK = "SLIPSTREAM_TEST_MARK"
 # A deadline or a slow draw would fail a test because the machine is busy.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("no clock")
+# A shell's background command inherits that Ctrl-C is ignored, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
