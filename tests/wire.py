@@ -54,7 +54,7 @@ def commands_of(body: bytes, definitions: dict[bytes, bytes] | None = None) -> l
             digest, definition = fields
             known[digest] = definition
         elif tag == worker_codec.RUN:
-            commands.append(Run(*fields, known.get(fields[2], b"")))
+            commands.append(Run(*fields, known.get(fields[2], b""), known.get(fields[6], b"")))
         else:
             commands.append(_COMMANDS[tag](*fields))
     return commands

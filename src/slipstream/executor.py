@@ -237,8 +237,10 @@ class Executor(StandardExecutor):
         """Submit an encoded call; signals are held back."""
         client, task = self._client, TaskId(next(self._task_ids))
         future: Future[Any] = Future(client, task, encoded.label)
-        future._sent_bytes = len(encoded.definition), len(encoded.payload), encoded.state_bytes  # pyright: ignore
-        message = Submit(task, encoded.digest, encoded.payload, items, 0, 0, (), False, encoded.definition)
+        once = len(encoded.definition) + len(encoded.classes)
+        future._sent_bytes = once, len(encoded.payload), encoded.state_bytes  # pyright: ignore
+        needed = encoded.definition, encoded.classes_digest, encoded.classes
+        message = Submit(task, encoded.digest, encoded.payload, items, 0, 0, (), False, *needed)
         try:
             client.futures[task] = future
             self._engine.submit(message)

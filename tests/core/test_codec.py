@@ -189,9 +189,13 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def as_sent(message: Message) -> Message:
-    """A definition is the same for all tasks whose callables have the same digest."""
+    """Definitions are the same for all tasks whose callables, and classes, have the same digest."""
     if isinstance(message, Run):
-        return msgspec.structs.replace(message, definition=b"definition of " + message.digest)
+        digests = b"d" + message.digest, b"c" + message.classes_digest
+        definition, classes = [b"definition of " + digest for digest in digests]
+        return msgspec.structs.replace(
+            message, digest=digests[0], classes_digest=digests[1], definition=definition, classes=classes
+        )
     return message
 
 
@@ -225,7 +229,7 @@ def test_a_path_that_is_not_unicode_arrives_as_it_was() -> None:
     assert commands_of(encode_commands(commands, {})) == commands
 
 
-@given(st.lists(st.integers(0, 40), max_size=4), st.sampled_from(["payload", "inputs", "definition"]))
+@given(st.lists(st.integers(0, 40), max_size=4), st.sampled_from(["payload", "inputs", "definition", "classes"]))
 def test_bytes_that_marshal_cannot_count_travel_in_pieces(sizes: list[int], where: str) -> None:
     """marshal counts the bytes of an object in 31 bits; here in 3."""
     payloads = [body_of(size) for size in sizes]
@@ -233,6 +237,7 @@ def test_bytes_that_marshal_cannot_count_travel_in_pieces(sizes: list[int], wher
         "payload": lambda n, data: {"payload": data},
         "inputs": lambda n, data: {"payload": b"", "inputs": ((n, data),)},
         "definition": lambda n, data: {"payload": b"", "definition": data},
+        "classes": lambda n, data: {"payload": b"", "classes_digest": b"c%d" % n, "classes": data},
     }[where]
     commands: list[WorkerCommand] = [Run(n, 1, b"d%d" % n, **fields(n, data)) for n, data in enumerate(payloads)]
     commands.append(Retract(((1, 1),)))
@@ -345,7 +350,7 @@ LATE = 1_000_000
 def test_a_no_op_is_small_on_the_wire() -> None:
     """One more task in a frame, beside its payload and the digest of its callable."""
     run = Run(LATE, 1, DIGEST, b"")
-    assert len(encode_commands([run, run], {})) - len(encode_commands([run], {})) <= len(DIGEST) + 45
+    assert len(encode_commands([run, run], {})) - len(encode_commands([run], {})) <= len(DIGEST) + 50
     done = Done(LATE, 1, 150_000, b"")
     assert len(reports_body([done, done])) - len(reports_body([done])) <= 31
 

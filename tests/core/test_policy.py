@@ -371,7 +371,7 @@ def test_a_task_whose_definition_a_worker_lacks_is_sent_again_and_the_worker_is_
     turns.submit(1, definition=b"the definition")
     turns.submit(2)
     told = turns.worker(7, Lacks(((1, 1),)))
-    assert told == Told(workers={7: [run(1, 2, definition=b"the definition")]}, lacking=[(7, b"f")])
+    assert told == Told(workers={7: [run(1, 2, definition=b"the definition")]}, lacking=[(7, b"f"), (7, b"")])
     assert turns.worker(7, Lacks(((1, 1),))).lacking == []  # that attempt is over
     assert turns.done(7, 1, 2).notices() == [TaskSucceeded(1, b"r", US), TaskSucceeded(2, b"r", US)]
 

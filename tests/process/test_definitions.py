@@ -30,6 +30,17 @@ def wrapped(fn):
     return wrapper
 
 
+class Adder:
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self, x):
+        return x + self.n
+
+    def add(self, x):
+        return x + self.n
+
+
 def base(x, y=0):
     return x * 10 + y
 
@@ -54,6 +65,50 @@ def test_partials_decorated_functions_and_equal_closures_are_one_function(single
     assert single.stats().callables_sent == 2
     assert [single.submit(adder(7), n).result() for n in range(100)] == list(range(7, 107))
     assert single.stats().callables_sent == 3
+
+
+def local_adder():
+    """A class that no worker can import."""
+
+    class Local(Adder):
+        step = 1
+
+        def __call__(self, x):
+            return x + self.step * self.n
+
+    return Local
+
+
+def test_a_class_is_sent_once_for_all_its_instances_and_methods(single):
+    local = local_adder()
+    futures = [single.submit(local(n), 1) for n in range(50)]
+    assert [future.result() for future in futures] == list(range(1, 51))
+    assert single.stats().callables_sent == 1
+    assert max(future.payload().arguments for future in futures) < 250
+    assert [single.submit(local(n).__call__, 1).result() for n in range(50)] == list(range(1, 51))
+    assert [single.submit(local, n).result().n for n in range(50)] == list(range(50))
+    assert [single.submit(base, local(n).n).result() for n in range(50)] == [10 * n for n in range(50)]
+    assert single.stats().callables_sent == 1
+    assert list(single.map(local(1), range(100))) == list(range(1, 101))
+    assert single.stats().callables_sent == 1
+
+
+def test_a_class_that_is_changed_is_what_it_is_now_on_every_worker(executor):
+    local = local_adder()
+    for step in (1, 5, 1, 7):
+        local.step = step
+        futures = [executor.submit(local(n), 1) for n in range(200)]
+        local.step = 0  # later than their submit
+        assert [future.result() for future in futures] == [1 + step * n for n in range(200)]
+
+
+def test_a_worker_that_had_to_drop_a_class_asks_for_it():
+    classes = [local_adder() for _ in range(3)]
+    with Executor(max_workers=2, initializer=keep_one_definition) as executor:
+        futures = [executor.submit(cls(n), n) for n in range(40) for cls in classes]
+        futures += [executor.submit(lambda n, cls=cls: cls(n)(n), n) for n in range(40) for cls in classes]
+        assert [future.result() for future in futures] == 2 * [2 * n for n in range(40) for _ in classes]
+        assert (executor.stats().failed, executor.stats().workers_lost) == (0, 0)
 
 
 def test_maps_send_their_function_once_too(single):

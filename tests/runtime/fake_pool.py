@@ -237,7 +237,8 @@ class FakePool:
         if self._answer is not None:
             return self._answer(run)
         definition = Definition(run.definition) if run.definition else None
-        written, _, _ = run_task(structs.astuple(run)[:-1], definition, worker.page)
+        classes = Definition(run.classes) if run.classes else None
+        written, _, _ = run_task(structs.astuple(run)[:-2], definition, classes, worker.page)
         (report,) = decode_reports(b"".join(encode_reports([written])))
         return (report if self._duration_ns is None else structs.replace(report, duration_ns=self._duration_ns),)
 

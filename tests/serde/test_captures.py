@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.serde import captures
+from slipstream.serde import captures, guards, kept
 from slipstream.serde.definitions import Definition
 from slipstream.serde.tasks import encode_task
 from slipstream.serde.values import decode_call
@@ -37,7 +37,13 @@ def ran(fn, *args, **kwargs):
     """The result of the call as a worker runs it."""
     encoded = encode_task(fn, args, kwargs)
     assert encoded.definition
-    function, args, kwargs = decode_call(encoded.payload, Definition(encoded.definition))
+    return decode_and_run(encoded)
+
+
+def decode_and_run(encoded):
+    definition = Definition(encoded.definition) if encoded.definition else None
+    classes = Definition(encoded.classes) if encoded.classes else None
+    function, args, kwargs = decode_call(encoded.payload, definition, classes)
     return function(*args, **kwargs)
 
 
@@ -76,14 +82,35 @@ def test_a_digest_does_not_depend_on_the_process():
     assert digests == {digest(made(PLAIN)).hex()}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda there: there.update(g7=-7),
+        lambda there: there.update(g7=True),  # equal to what was there
+        lambda there: there.pop("g39"),
+        lambda there: there.pop("len"),
+        lambda there: there.update(abs=max),
+        lambda there: there.update({"é": 2}),
+    ],
+)
+def test_many_guards_that_were_proven_often_see_each_change(change):
+    names = [f"g{n}" for n in range(40)]
+    fn = made(f"len = max\né = 1\ndef f(): return len, abs, é, {', '.join(names)}", **dict.fromkeys(names, 1))
+    for _ in range(guards.PROOFS_TO_COMPILE + 1):
+        before = captures.capture(fn)
+    assert before.compiled is not None
+    change(fn.__globals__)
+    assert captures.capture(fn).digest != before.digest
+
+
 def test_running_a_function_does_not_change_its_digest():
     """Its code specializes itself, and its constants get other counts of references."""
     fn = made(PLAIN)
     before = digest(fn)
-    kept = [fn(2) for _ in range(200)]
-    captures._kept.captures.clear()
+    results = [fn(2) for _ in range(200)]
+    kept._kept.captures.clear()
     assert digest(fn) == before
-    assert kept
+    assert len(results) == 200
 
 
 def test_partials_and_decorated_functions_share_what_they_wrap():
@@ -302,12 +329,6 @@ def test_functions_beside_the_task_s_own_share_its_globals():
     assert decode_and_run(encode_task(g, (g.__globals__["inc"],), {})) == 1
 
 
-def decode_and_run(encoded):
-    definition = Definition(encoded.definition) if encoded.definition else None
-    function, args, kwargs = decode_call(encoded.payload, definition)
-    return function(*args, **kwargs)
-
-
 def test_a_submodule_that_is_imported_later_is_imported_there_too(monkeypatch):
     monkeypatch.delitem(sys.modules, "xml.dom.minidom", raising=False)
     fn = made("import xml\ndef f(): return xml.dom.minidom.__name__")
@@ -349,13 +370,13 @@ def test_few_captures_with_state_are_remembered():
         pass
 
     gone = []
-    for _ in range(captures.MAX_WITH_STATE + 10):
+    for _ in range(kept.MAX_WITH_STATE + 10):
         large = Large()
         gone.append(weakref.ref(large))
         encode_task(made(f"def f(): return data  # {len(gone)}", data=large), (), {})
     del large
     gc.collect()
-    assert sum(reference() is not None for reference in gone) <= captures.MAX_WITH_STATE
+    assert sum(reference() is not None for reference in gone) <= kept.MAX_WITH_STATE
 
 
 def test_a_change_of_the_import_path_is_another_decision(monkeypatch, tmp_path):
@@ -436,40 +457,88 @@ def test_what_only_a_closure_refers_to_is_not_kept_alive():
 
 
 def test_captures_and_definitions_are_bounded_in_number_and_bytes(monkeypatch):
-    monkeypatch.setattr(captures, "MAX_CAPTURES", 10)
-    monkeypatch.setattr(captures, "MAX_DEFINITION_BYTES", 50_000)
-    monkeypatch.setattr(captures, "_kept", captures._Kept())
-    kept = captures._kept
+    monkeypatch.setattr(kept, "MAX_CAPTURES", 10)
+    monkeypatch.setattr(kept, "MAX_DEFINITION_BYTES", 50_000)
+    known = kept._kept
+    known.captures.clear()
+    known.capture_bytes = 0
     for n in range(100):
         encode_task(made(f"text = {'x' * (n * 10)!r}\ndef f{n}(): return text", f"f{n}"), (), {})
-        assert len(kept.captures) <= 10
-        assert kept.capture_bytes == sum(len(capture.definition) for capture in kept.captures.values()) <= 50_000
-        assert kept.definition_bytes == sum(map(len, kept.definitions.values())) <= 50_000
-    assert len(kept.definitions) > 10
+        assert len(known.captures) <= 10
+        assert known.capture_bytes == sum(len(capture.definition) for capture in known.captures.values()) <= 50_000
+        assert known.definition_bytes == sum(map(len, known.definitions.values())) <= 50_000
+    assert len(known.definitions) > 10
     encode_task(made(f"text = {'x' * 60_000!r}\ndef large(): return text", "large"), (), {})
-    assert len(kept.definitions) == 1  # the one that is needed now
+    assert len(known.definitions) == 1  # the one that is needed now
 
 
+#: Source; bytes of the definition, of the classes, and of the call. What a callable binds counts as the call.
 BUDGET = {
-    "a function": ("def f(x): return x", 460),
-    "with a constant": ("n = 1\ndef f(x): return x + n", 490),
-    "that calls another": ("def g(x): return x\ndef f(x): return g(x)", 680),
-    "a closure": ("def make(n):\n    def f(x): return x + n\n    return f\nf = make(1)", 550),
-    "a lambda": ("f = lambda x: x", 480),
-    "cached": ("import functools\n@functools.lru_cache\ndef f(x): return x", 680),
-    "recursive": ("def f(x): return x and f(x - 1)", 510),
-    "with a class": ("class C:\n    def m(self): return 1\ndef f(x): return C().m()", 600),
-    "with a module": ("import math\ndef f(x): return math.floor(x)", 530),
+    "a function": ("def f(x): return x", 460, 0, 25),
+    "with a constant": ("n = 1\ndef f(x): return x + n", 490, 0, 25),
+    "that calls another": ("def g(x): return x\ndef f(x): return g(x)", 680, 0, 25),
+    "a closure": ("def make(n):\n    def f(x): return x + n\n    return f\nf = make(1)", 550, 0, 25),
+    "a lambda": ("f = lambda x: x", 480, 0, 25),
+    "cached": ("import functools\n@functools.lru_cache\ndef f(x): return x", 680, 0, 25),
+    "decorated": (
+        "import functools\ndef d(g):\n    @functools.wraps(g)\n    def w(*a): return g(*a)\n    return w\n"
+        "@d\ndef f(x): return x",
+        740,
+        0,
+        25,
+    ),
+    "a partial": ("import functools\ndef g(x, y): return x\nf = functools.partial(g, 7)", 480, 0, 25),
+    "a partial by name": ("import functools, operator\nf = functools.partial(operator.add, 7)", 0, 0, 60),
+    "recursive": ("def f(x): return x and f(x - 1)", 510, 0, 25),
+    "with a class": ("class C:\n    def m(self): return 1\ndef f(x): return C().m()", 720, 720, 25),
+    "with a module": ("import math\ndef f(x): return math.floor(x)", 530, 0, 25),
+    "a class": ("class f:\n    def __init__(self, x): pass", 0, 720, 140),
+    "an instance": ("class C:\n    def __call__(self, x): return x\nf = C()\nf.n = 7", 0, 720, 160),
+    "a method": ("class C:\n    def m(self, x): return x\nf = C().m", 0, 720, 230),
+    "a class method": ("class C:\n    @classmethod\n    def m(cls, x): return x\nf = C.m", 0, 780, 200),
+    "a static method": ("class C:\n    @staticmethod\n    def m(x): return x\nf = C.m", 460, 0, 25),
+    "a builtin": ("f = abs", 0, 0, 40),
+    "a builtin's method": ("f = [1].append", 0, 0, 80),
 }
 
 
-@pytest.mark.parametrize(("source", "definition_bytes"), BUDGET.values(), ids=BUDGET)
-def test_definitions_and_calls_stay_small(source, definition_bytes):
+@pytest.mark.parametrize(("source", "definition", "classes", "call"), BUDGET.values(), ids=BUDGET)
+def test_definitions_classes_and_calls_stay_small(source, definition, classes, call):
     """What goes by reference today and by value tomorrow shows here."""
     encoded = encode_task(made(source), (1,), {})
-    assert definition_bytes // 2 < len(encoded.definition) <= definition_bytes
-    assert len(encoded.payload) - encoded.state_bytes <= 40
-    assert (encoded.state_bytes > 0) == ("class" in source)  # a class goes along with each task
+    assert definition // 2 <= len(encoded.definition) <= definition
+    assert classes // 2 <= len(encoded.classes) <= classes
+    assert call // 2 < len(encoded.payload) <= call
+
+
+CHANGED_BY_BOTH = """
+    cache = []
+    class C:
+        shared = []
+        def add(self): cache.append(1); self.shared.append(2); return len(cache)
+    class D(C):
+        pass
+    total = 0
+    class Counter:
+        def count(self):
+            global total
+            total += 1
+    def f(things): C().add(); things.append(3); return cache, C.shared, things
+    def g(things): return D().add(), things is C.shared
+    def h(counter):
+        counter.count()
+        return total
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [("f", "C.shared"), ("f", "cache"), ("f", "[]"), ("g", "C.shared"), ("h", "Counter()")]
+)
+def test_what_a_class_shares_with_the_rest_of_the_call_is_one_thing_there_too(name, argument, other):
+    here, sent = made(CHANGED_BY_BOTH, name), made(CHANGED_BY_BOTH, name)
+    expected = here(eval(argument, here.__globals__))
+    for _ in range(2):  # each task has what is there at its submit
+        assert other.run(sent, eval(argument, sent.__globals__)) == expected
 
 
 # --- running there is running here ------------------------------------------------------------------------------------
@@ -575,7 +644,7 @@ def test_what_never_stays_the_same_is_no_other_task_s(monkeypatch):
     monkeypatch.setattr(captures, "write_definition", write_and_change)
     first, second = captures.capture(fn), captures.capture(fn)
     assert first.digest != second.digest
-    assert fn.__code__ not in [known.code for known in captures._kept.captures.values()]
+    assert fn.__code__ not in [known.code for known in kept._kept.captures.values()]
 
 
 @pytest.mark.parametrize("name", ["__new__", "__init_subclass__", "__class_getitem__", "static", "made"])

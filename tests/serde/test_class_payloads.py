@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.errors import PayloadError
 from slipstream.serde import classes
-from slipstream.serde.values import decode_value, encode_call, encode_value
+from slipstream.serde.values import decode_value, encode_value
 
 ENUMS = """
 import enum
@@ -404,7 +404,7 @@ def test_a_reply_names_a_class_that_its_client_has(main, other):
     scope = main(
         "class Thing:\n    def __init__(self, n):\n        self.n = n\n\ndef make(cls, n):\n    return cls(n)\n"
     )
-    returned, payload = other.answer(encode_call(scope["make"], (scope["Thing"], 3), {}))
+    returned, payload = other.call(scope["make"], (scope["Thing"], 3), {})
     assert returned
     assert len(payload) < 200
     assert type(decode_value(payload)) is scope["Thing"]

@@ -83,8 +83,8 @@ class Scheduler:
         >>> scheduler = Scheduler()
         >>> submit = Submit(task=1, digest=b"f", payload=b"...")
         >>> effects = scheduler.handle([WorkerJoined(7), FromClient(MAIN_CLIENT, [submit])], now=0)
-        >>> effects.workers
-        {7: [Run(task=1, attempt=1, digest=b'f', payload=b'...', items=0, inputs=(), definition=b'')]}
+        >>> [(run.task, run.attempt) for run in effects.workers[7]]
+        [(1, 1)]
     """
 
     def __init__(self) -> None:
@@ -179,6 +179,8 @@ class Scheduler:
             dependencies,
             message.keep,
             message.definition,
+            message.classes_digest,
+            message.classes,
             WAITING,
         )
         tasks[identity] = task
@@ -293,7 +295,7 @@ class Scheduler:
         said = (
             cause
             if isinstance(cause, Started | Done | Failed)
-            else "that it gave it back, kept it or lacks its definition"
+            else "that it gave it back, kept it or lacks a definition"
         )
         reason = f"worker {task.worker} said of task {task.task}, which is {task.state.name}: {said}"
         self._effects.faulty_workers[task.worker] = reason
@@ -315,9 +317,9 @@ class Scheduler:
         task.attempt += 1
         worker.tasks[task.task] = task
         inputs = self._inputs_of(task) if task.dependencies else ()
-        self._effects.tell_worker(
-            worker.worker, Run(task.task, task.attempt, task.digest, task.payload, task.items, inputs, task.definition)
-        )
+        call = task.digest, task.payload, task.items, inputs
+        run = Run(task.task, task.attempt, *call, task.classes_digest, task.definition, task.classes)
+        self._effects.tell_worker(worker.worker, run)
 
     def _inputs_of(self, task: Task) -> tuple[tuple[TaskId, bytes], ...]:
         return tuple((identity, self.tasks[identity].result or b"") for identity in task.dependencies)
@@ -387,8 +389,8 @@ class Scheduler:
         self._back_to_ready(task)
 
     def _lack(self, task: Task, worker: Worker) -> None:
-        """It is dispatched again, and the definition with it."""
-        self._effects.lacking.append((worker.worker, task.digest))
+        """It is dispatched again, and all that it needs with it."""
+        self._effects.lacking += [(worker.worker, digest) for digest in (task.digest, task.classes_digest)]
         self._take_from(task, worker)
         self._back_to_ready(task)
 
@@ -476,7 +478,7 @@ class Scheduler:
     def _ended(self, task: Task) -> None:
         """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""
         self.live -= 1
-        task.payload = task.definition = b""
+        task.payload = task.definition = task.classes = b""
         for identity in task.dependencies:
             dependency = self.tasks[identity]
             assert dependency.dependents is not None

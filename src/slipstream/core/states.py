@@ -64,7 +64,7 @@ class Input(enum.IntEnum):
     GAVE = 9
     #: Its worker says: too late to take it back.
     KEPT = 10
-    #: Its worker says: not started, since I lack the definition of its callable.
+    #: Its worker says: not started, since I lack a definition that it needs.
     LACKED = 11
     #: Its worker was lost, and was running another task or none.
     WORKER_LOST = 12

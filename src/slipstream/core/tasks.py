@@ -29,8 +29,10 @@ class Task(Struct, gc=False):
     dependencies: tuple[TaskId, ...]
     #: Whether the client may still refer to it.
     kept: bool
-    #: That of its callable, if it has one.
+    #: That of its callable, and that of the classes that it needs, if it has them.
     definition: bytes
+    classes_digest: CallableDigest
+    classes: bytes
     state: State
     attempt: int = 0
     #: Where it is, in a PLACED state; NOWHERE otherwise.

@@ -34,7 +34,10 @@ def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDiges
             if command.definition and command.digest not in known:
                 known[command.digest] = None
                 rows.append((DEFINE, (command.digest, command.definition)))
-            rows.append((RUN, astuple(command)[:-1]))
+            if command.classes and command.classes_digest not in known:
+                known[command.classes_digest] = None
+                rows.append((DEFINE, (command.classes_digest, command.classes)))
+            rows.append((RUN, astuple(command)[:-2]))
         else:
             rows.append((_TAGS[type(command)], astuple(command)))
     try:
@@ -50,8 +53,9 @@ def _in_pieces(tag: int, fields: tuple[Any, ...]) -> tuple[Any, ...]:
         return digest, _cut(definition)
     if tag != RUN:
         return fields
-    task, attempt, digest, payload, items, inputs = fields
-    return task, attempt, digest, _cut(payload), items, tuple([(source, _cut(data)) for source, data in inputs])
+    task, attempt, digest, payload, items, inputs, classes = fields
+    inputs = tuple([(source, _cut(data)) for source, data in inputs])
+    return task, attempt, digest, _cut(payload), items, inputs, classes
 
 
 def _cut(data: bytes) -> bytes | list[bytes]:

@@ -15,5 +15,7 @@ FrameId = NewType("FrameId", int)
 
 CallableDigest = NewType("CallableDigest", bytes)
 
+#: Of nothing.
+NO_DIGEST = CallableDigest(b"")
 #: The client that lives in the process of the engine itself.
 MAIN_CLIENT = ClientId(0)

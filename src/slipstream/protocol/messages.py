@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from slipstream.protocol.ids import CallableDigest, TaskId
+from slipstream.protocol.ids import NO_DIGEST, CallableDigest, TaskId
 
 #: One try of one task: what a worker is told to run, and what it must say back.
 TaskAttempt: TypeAlias = tuple[TaskId, int]
@@ -42,6 +42,9 @@ class Submit(Message, frozen=True, array_like=True, tag=1, gc=False):
     keep: bool = False
     #: What a worker must have to run it, once; empty where the payload has it all.
     definition: bytes = b""
+    #: The classes by value that it needs, which a worker must have too.
+    classes_digest: CallableDigest = NO_DIGEST
+    classes: bytes = b""
 
 
 class Cancel(Message, frozen=True, array_like=True, tag=2, gc=False):
@@ -92,7 +95,7 @@ class Gave(Message, frozen=True, array_like=True, tag=13, gc=False):
 
 
 class Lacks(Message, frozen=True, array_like=True, tag=15, gc=False):
-    """Tasks that the worker has not started, since it does not have the definitions of their callables."""
+    """Tasks that the worker has not started, since it does not have a definition that they need."""
 
     tasks: tuple[TaskAttempt, ...]
 
@@ -107,7 +110,10 @@ class Kept(Message, frozen=True, array_like=True, tag=14, gc=False):
 
 
 class Run(Message, frozen=True, array_like=True, tag=20, gc=False):
-    """Run this attempt. `inputs` are the encoded results of its dependencies."""
+    """Run this attempt. `inputs` are the encoded results of its dependencies.
+
+    Definitions are sent to a worker that does not have them, as commands of their own before this one.
+    """
 
     task: TaskId
     attempt: int
@@ -115,8 +121,9 @@ class Run(Message, frozen=True, array_like=True, tag=20, gc=False):
     payload: bytes
     items: int = 0
     inputs: tuple[tuple[TaskId, bytes], ...] = ()
-    #: That of its callable. It is sent to a worker that does not have it, as a command of its own before this one.
+    classes_digest: CallableDigest = NO_DIGEST
     definition: bytes = b""
+    classes: bytes = b""
 
 
 class Retract(Message, frozen=True, array_like=True, tag=21, gc=False):

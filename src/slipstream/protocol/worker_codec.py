@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from slipstream.protocol.ids import CallableDigest, TaskId
     from slipstream.protocol.messages import TaskAttempt
 
-    #: A `Run` without the definition: task, attempt, digest, payload, items, inputs.
-    RunFields: TypeAlias = tuple[TaskId, int, CallableDigest, bytes, int, tuple[tuple[TaskId, bytes], ...]]
+    #: A `Run` without definitions: task, attempt, digest, payload, items, inputs, digest of classes.
+    RunFields: TypeAlias = tuple[
+        TaskId, int, CallableDigest, bytes, int, tuple[tuple[TaskId, bytes], ...], CallableDigest
+    ]
     #: A message of a worker, in pieces.
     Report: TypeAlias = tuple[bytes, ...]
 
@@ -68,9 +70,9 @@ def _whole(tag: int, fields: Any) -> tuple[int, Any]:
         return tag, (digest, _join(definition))
     if tag != RUN:
         return tag, fields
-    task, attempt, digest, payload, items, inputs = fields
+    task, attempt, digest, payload, items, inputs, classes = fields
     joined = tuple([(source, _join(data)) for source, data in inputs])
-    return tag, (task, attempt, digest, _join(payload), items, joined)
+    return tag, (task, attempt, digest, _join(payload), items, joined, classes)
 
 
 def _join(data: bytes | list[bytes]) -> bytes:

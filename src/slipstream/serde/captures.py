@@ -5,13 +5,13 @@ walk over the function's code and all it captures: defaults, closure, the global
 each by-value function among these. What the walk meets is one of three kinds:
 
 - constant: numbers, strings, tuples and frozensets of constants, whatever goes by reference, by-value functions. It is
-  part of the digest and of the definition.
+  part of the digest and of the definition. Of a class that goes by value, the identifier is (see `parts`).
 - state: all else, since it may be changed in place without anybody noticing. The digest says only where it stands; the
   definition has a hole there, and the objects travel with each task.
 - absent: a global that the code names and that is not there (a builtin, mostly).
 
 The walk takes 20 to 100 µs, so what it found is kept by code, with guards: each place that was looked at, and the
-object that was there. As long as all are there still (45 ns a guard), the digest holds. That is proof for what is
+object that was there. As long as all are there still (12 to 38 ns a guard), the digest holds. That is proof for what is
 constant; state needs none, since it is sent anew.
 
 Not guarded: annotations and doc strings, attributes of modules and of what goes by reference, files edited on disk.
@@ -28,25 +28,19 @@ import functools
 import os
 import struct
 import sys
-import threading
 from _blake2 import blake2b
-from collections import OrderedDict, deque
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
 from slipstream.protocol.ids import CallableDigest
-from slipstream.serde import imports
+from slipstream.serde import borrowed, imports, kept
 from slipstream.serde.callables import callable_label
+from slipstream.serde.classes import is_sent
 from slipstream.serde.constants import CONSTANTS, facts_of, utf8
 from slipstream.serde.definitions import DEFINED, write_definition
 from slipstream.serde.guards import ABSENT, Capture, content_of
 from slipstream.serde.reducers import LruCacheWrapper
 
-#: Captures that are remembered, by code; and definitions, by digest, in bytes.
-MAX_CAPTURES = 4096
-MAX_DEFINITION_BYTES = 16 << 20
-#: Of these, those with state: what they refer to lives as long.
-MAX_WITH_STATE = 64
 #: So often a function is walked over that other threads change meanwhile.
 _MAX_WALKS = 10
 #: A tuple nested deeper is state.
@@ -56,58 +50,6 @@ _DIGEST_BYTES = 16
 _SET_BY_WRAPPING = frozenset((*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__type_params__", "cache_parameters"))
 #: By reference if they can be found by name.
 _NAMED = frozenset((FunctionType, BuiltinFunctionType, LruCacheWrapper))
-
-
-class _Kept:
-    """What is remembered; of both the oldest goes first. Changed under `_keeping` only.
-
-    (The first of a plain dict from whose front much was taken is found by a walk over what is not there any more.)
-    """
-
-    def __init__(self) -> None:
-        #: The last capture of each code, or wrapper, by its identity: the capture keeps the object, so the number
-        #: stays its.
-        self.captures: OrderedDict[int, Capture] = OrderedDict()
-        self.capture_bytes = 0
-        #: Places of captures with state, and of some that had some.
-        self.with_state: deque[int] = deque()
-        self.definitions: OrderedDict[CallableDigest, bytes] = OrderedDict()
-        self.definition_bytes = 0
-
-
-_kept = _Kept()
-_keeping = threading.RLock()  # the collector may run a finalizer in there that submits
-
-
-def _after_fork_in_child() -> None:
-    global _keeping
-    _keeping = threading.RLock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _keep_capture(place: int, found: Capture) -> None:
-    with _keeping:
-        old = _kept.captures.pop(place, None)
-        _kept.capture_bytes += len(found.definition) - (0 if old is None else len(old.definition))
-        _kept.captures[place] = found
-        if found.state:
-            _kept.with_state.append(place)
-        while len(_kept.with_state) > MAX_WITH_STATE:
-            oldest = _kept.captures.pop(_kept.with_state.popleft(), None)
-            _kept.capture_bytes -= 0 if oldest is None else len(oldest.definition)
-        while _kept.capture_bytes > MAX_DEFINITION_BYTES or len(_kept.captures) > MAX_CAPTURES:
-            _kept.capture_bytes -= len(_kept.captures.popitem(last=False)[1].definition)
-
-
-def _keep_definition(digest: CallableDigest, definition: bytes) -> None:
-    with _keeping:
-        if _kept.definitions.pop(digest, None) is None:
-            _kept.definition_bytes += len(definition)
-        _kept.definitions[digest] = definition
-        while _kept.definition_bytes > MAX_DEFINITION_BYTES and len(_kept.definitions) > 1:
-            _kept.definition_bytes -= len(_kept.definitions.popitem(last=False)[1])
 
 
 def capture(fn: Any) -> Capture | None:
@@ -125,7 +67,7 @@ def capture(fn: Any) -> Capture | None:
         function, place = fn.__wrapped__, id(fn)
     else:
         return None
-    known = _kept.captures.get(place)
+    known = kept.capture_at(place)
     if known is not None and known.holds_for(fn, function):
         return known
     if imports.is_by_reference(fn):
@@ -138,12 +80,12 @@ def capture(fn: Any) -> Capture | None:
             return None
         walks += 1
         found = walk.capture
-        known = _kept.definitions.get(found.digest)
+        known = kept.definition_of(found.digest)
         found.definition = known or write_definition(fn, found.state, fresh=found.fresh)
         if known or found.holds_for(fn, function):
-            _keep_definition(found.digest, found.definition)
+            kept.share(found.digest, found.definition)
             if walk.lasting:
-                _keep_capture(place, found)
+                kept.keep_capture(place, found)
             return found
         if walks >= _MAX_WALKS:
             # Other threads change it all the time. What was written is of no one moment, so no other task has it.
@@ -165,9 +107,10 @@ class _Walk:
         self._numbers: dict[int, int] = {}
         #: By identity: the number of each dict of globals. Functions that share theirs see what the others write.
         self._spaces: dict[int, int] = {}
-        #: Globals that have a guard already: (identity of the dict, name).
-        self._guarded: set[tuple[int, str]] = set()
+        #: Globals that have a guard already: (identity of the dict, name), and what is there.
+        self._guarded: dict[tuple[int, str], Any] = {}
         self._state: list[Any] = []
+        self._classes: dict[type, None] = {}
         self._paths: list[str] = []
         #: Something is written to what the function captures, so each task has its own.
         self.fresh = False
@@ -179,7 +122,7 @@ class _Walk:
         self._in_globals = False
         self._value(fn, "the callable", root=True)
         found = self.capture
-        found.state, found.paths = tuple(self._state), tuple(self._paths)
+        found.state, found.paths, found.classes = tuple(self._state), tuple(self._paths), tuple(self._classes)
         found.spaces, found.fresh = frozenset(self._spaces), self.fresh
         found.label = callable_label(fn)
         self._hash.update(b"fresh" if self.fresh or self._state else b"kept")
@@ -215,6 +158,10 @@ class _Walk:
             self._module(value)
         elif issubclass(kind, type) and imports.is_by_reference(value):
             self._tell(b"class", utf8(value.__module__), utf8(value.__qualname__))
+        elif issubclass(kind, type) and is_sent(value):
+            self._tell(b"class by value", borrowed.tracker_id(value).encode())
+            self._classes[value] = None
+            self.lasting = self.lasting and self._in_globals
         else:
             self._state_object(value, path)
 
@@ -247,11 +194,10 @@ class _Walk:
         attributes = cast(dict[str, Any], vars(wrapper))
         self.capture.sizes.append((attributes, len(attributes)))
         self._tell(b"lru_cache", repr((parameters["maxsize"], parameters["typed"])).encode())
-        for name, value in attributes.items():
+        for name in tuple(attributes):
             if name not in _SET_BY_WRAPPING:
                 self._tell(b"attribute", utf8(name))
-                self.capture.guards.append((attributes, name, value))
-                self._value(value, f"{path}.{name}")
+                self._value(self.capture.guard(attributes, name), f"{path}.{name}")
         self._value(wrapper.__wrapped__, path, root=wrapper.__wrapped__ is self._root)
 
     # --- functions ----------------------------------------------------------------------------------------------------
@@ -294,11 +240,11 @@ class _Walk:
             self._tell(b"default")
             self._value(value, f"the default of {names[first + place]!r}")
         keywords = function.__kwdefaults__ or {}
-        self.capture.sizes.append((keywords, len(keywords)))
+        if keywords:
+            self.capture.sizes.append((keywords, len(keywords)))
         for name in sorted(keywords):
             self._tell(b"keyword", utf8(name))
-            self.capture.guards.append((keywords, name, keywords[name]))
-            self._value(keywords[name], f"the default of {name!r}")
+            self._value(self.capture.guard(keywords, name), f"the default of {name!r}")
 
     def _closure(self, function: FunctionType, *, own: bool) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -311,21 +257,16 @@ class _Walk:
     def _globals(self, function: FunctionType, names: tuple[str, ...]) -> None:
         there = function.__globals__
         for name in names:
-            value = there.get(name, ABSENT)
-            if (id(there), name) not in self._guarded:
-                self._guarded.add((id(there), name))
-                if value is ABSENT:
-                    self.capture.absent.append((there, name))
-                else:
-                    self.capture.guards.append((there, name, value))
+            value = self._guarded.get((id(there), name), self)
+            if value is self:
+                value = self._guarded[id(there), name] = self.capture.guard(there, name)
             self._tell(b"global", utf8(name))
             before, self._in_globals = self._in_globals, True
             self._value(value, f"the global {name!r}")
             self._in_globals = before
 
     def _attributes(self, function: FunctionType) -> None:
-        for name, value in function.__dict__.items():
-            self.capture.guards.append((function.__dict__, name, value))
+        for name in tuple(function.__dict__):
             self._tell(b"attribute", utf8(name))
-            self._value(value, f"the attribute {function.__name__}.{name}")
+            self._value(self.capture.guard(function.__dict__, name), f"the attribute {function.__name__}.{name}")
             self.fresh = self.fresh or name != "__wrapped__"

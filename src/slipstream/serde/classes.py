@@ -10,7 +10,7 @@ changed since. Here state is applied by three rules:
 - to a copy, from another process that has a copy: only when it is new.
 
 A class that is defined again is another class object and has another identifier. In a reply a copy is its identifier
-and nothing else.
+and nothing else. So it is in a call, whose classes travel apart (see `parts`).
 
 Never here: the decision between by reference and by value (see `imports`).
 """
@@ -48,6 +48,16 @@ def _keep_sent(tracker: str, cls: type) -> None:
             _sent.pop(next(iter(_sent)), None)
 
 
+def is_sent(cls: type) -> bool:
+    """Whether a class goes by value, with all that it is."""
+    return (
+        bool(cls.__flags__ & _HEAP_TYPE)
+        and not is_by_reference(cls)
+        and cls not in _SINGLETON_TYPES
+        and cls not in borrowed.BUILTIN_TYPE_NAMES
+    )
+
+
 def reduce_class(cls: type) -> Any:
     """Reduce a class for `pickle.Pickler.reducer_override`: `NotImplemented` means by reference.
 
@@ -77,19 +87,26 @@ def reduce_class(cls: type) -> Any:
     )
 
 
+def reduce_class_to_name(cls: type) -> Any:
+    """The same where the class itself travels apart: only its identifier.
+
+    Args:
+        cls: Any class.
+    """
+    return (find_class, (borrowed.tracker_id(cls), cls.__qualname__)) if is_sent(cls) else reduce_class(cls)
+
+
 def reduce_class_to_owner(cls: type) -> Any:
     """The same in a reply to the process that a copy came from: that has the class, so its identifier is enough.
 
     Args:
         cls: Any class.
     """
-    if cls in _copies:
-        return find_class, (borrowed.tracker_id(cls), cls.__qualname__)
-    return reduce_class(cls)
+    return reduce_class_to_name(cls) if cls in _copies else reduce_class(cls)
 
 
 def find_class(tracker: str, name: str) -> type:
-    """The class that this process sent under the identifier; named in payloads."""
+    """The class under the identifier, which this process has or is held to have; named in payloads."""
     known = borrowed.TRACKED.get(tracker)
     if known is None:
         raise LookupError(f"class {name!r} is gone here, and so its instances cannot come back")

@@ -37,23 +37,24 @@ def write_definition(fn: object, state: Sequence[Any], *, fresh: bool) -> bytes:
 
 
 class Definition:
-    """One definition, as a worker keeps it."""
+    """One definition of a callable, or state of a class, as a worker keeps it."""
 
-    __slots__ = ("_callable", "data")
+    __slots__ = ("data", "loaded")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self._callable: Callable[..., Any] | None = None
+        #: The callable, or the class, if it has been loaded and may be used again.
+        self.loaded: Any = None
 
     def load(self, state: Sequence[Any]) -> Callable[..., Any]:
         """The callable, with this in its holes."""
-        if self._callable is not None:
-            return self._callable
+        if self.loaded is not None:
+            return self.loaded
         from slipstream.serde.holes import load_with_state
 
         loaded = load_with_state(self.data[1:], state)
         if self.data[:1] == _KEPT:
-            self._callable = loaded
+            self.loaded = loaded
         return loaded
 
 
@@ -66,10 +67,13 @@ class Definitions:
         self._bytes = 0
 
     def add(self, digest: bytes, data: bytes) -> None:
-        """Keep a definition; others may have to go for it."""
+        """Keep a definition."""
         known = self._kept.pop(digest, None)
         self._bytes += len(data) - (0 if known is None else len(known.data))
         self._kept[digest] = Definition(data) if known is None else known
+
+    def drop_old(self) -> None:
+        """Let go of the oldest, if these are too many. Between tasks only: one may need two that came with it."""
         while self._bytes > KEPT_BYTES and len(self._kept) > 1:
             self._bytes -= len(self._kept.popitem(last=False)[1].data)
 

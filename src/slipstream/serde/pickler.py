@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 
@@ -32,9 +33,9 @@ class Pickler(pickle.Pickler):
     _dynamic_function_reduce = dynamic_function_reduce
     _function_getnewargs = function_getnewargs
 
-    def __init__(self, file: io.BytesIO, *, reply: bool = False) -> None:
+    def __init__(self, file: io.BytesIO, *, reduce_class: Callable[[type], Any] = reduce_class) -> None:
         super().__init__(file, 5)
-        self._reduce_class = reduce_class_to_owner if reply else reduce_class
+        self._reduce_class = reduce_class
         #: By identity of the original globals: functions that share theirs share them again in the other process.
         self.globals_ref: dict[int, dict[str, Any]] = {}
 
@@ -72,5 +73,5 @@ def dumps(value: object, *, reply: bool = False) -> bytes:
         3
     """
     file = io.BytesIO()
-    Pickler(file, reply=reply).dump(value)
+    Pickler(file, reduce_class=reduce_class_to_owner if reply else reduce_class).dump(value)
     return file.getvalue()

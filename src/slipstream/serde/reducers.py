@@ -100,6 +100,12 @@ def _reduce_method(method: MethodType) -> Reduced:
     return MethodType, (method.__func__, owner)
 
 
+def load_method(owner: object, cls: type, name: str) -> MethodType:
+    """Bind a method of a class that goes by value; named in payloads."""
+    function = vars(cls)[name]
+    return MethodType(getattr(function, "__func__", function), owner)
+
+
 def load_type_parameter(
     kind: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], tracker: str
 ) -> Any:

@@ -62,20 +62,7 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         >>> decode_call(encode_call(max, (1, 2), {"key": abs}))
         (<built-in function max>, (1, 2), {'key': <built-in function abs>})
     """
-    return encode_call_by(fn, reference_of(fn) if type(fn) in FUNCTIONS else None, args, kwargs)
-
-
-def encode_call_by(
-    fn: Callable[..., Any], reference: tuple[str, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> bytes:
-    """The same, where it is known already whether the callable is found by name.
-
-    Args:
-        fn: Any callable.
-        reference: Its module and name, as `reference_of` gave it.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-    """
+    reference = reference_of(fn) if type(fn) in FUNCTIONS else None
     try:
         if reference is None:
             payload = pickle_value((fn, args, kwargs))
@@ -95,13 +82,14 @@ def encode_call_by(
 
 
 def decode_call(
-    payload: bytes, definition: Definition | None = None
+    payload: bytes, definition: Definition | None = None, classes: Definition | None = None
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Load a call: the callable, its positional and its keyword arguments.
 
     Args:
         payload: What `encode_call` or `encode_task` returned, in any process.
         definition: That of the callable, if it has one.
+        classes: That of the classes by value that it needs.
 
     Raises:
         PayloadError: It cannot be loaded here; what was raised is the cause.
@@ -112,6 +100,8 @@ def decode_call(
         32
     """
     try:
+        if classes is not None:
+            classes.loaded = _unpickle(classes.data)  # they live as long as this, and need not be made again
         if payload[0] == PAIR:
             from slipstream.serde.holes import load_pair
 

@@ -19,13 +19,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from slipstream.protocol.messages import TaskAttempt
     from slipstream.protocol.worker_codec import RunFields
     from slipstream.serde.definitions import Definition
     from slipstream.worker.link import Link
     from slipstream.worker.page import SharedPage
+
+    #: A task, the definition of its callable, and that of the classes that it needs.
+    Queued: TypeAlias = tuple[RunFields, Definition | None, Definition | None]
 else:
     from _collections import deque
 
@@ -41,8 +44,8 @@ class Loop:
     def __init__(self, link: Link, page: SharedPage) -> None:
         self.link = link
         self.page = page
-        #: Tasks that have not started, with the definitions of their callables, which are thereby kept.
-        self.queue: deque[tuple[RunFields, Definition | None]] = deque()
+        #: Tasks that have not started, with the definitions of their callables and classes, which are thereby kept.
+        self.queue: deque[Queued] = deque()
         self.definitions = Definitions()
         self.stopping = False
         self.sentry = Sentry(self)
@@ -58,10 +61,10 @@ class Loop:
         while True:
             if queue:
                 try:
-                    run, definition = queue.popleft()
+                    run, definition, classes = queue.popleft()
                 except IndexError:  # the sentry gave it back just now
                     continue
-                self._run(run, definition)
+                self._run(run, definition, classes)
             else:
                 self.link.flush()
                 _flush_streams()
@@ -69,14 +72,14 @@ class Loop:
                     return
                 self._read(block=True)
 
-    def _run(self, run: RunFields, definition: Definition | None) -> None:
+    def _run(self, run: RunFields, definition: Definition | None, classes: Definition | None) -> None:
         link, recent = self.link, self._recent
-        _, _, digest, _, chunk, _ = run
+        digest, chunk = run[2], run[4]
         longest = recent.get(digest, SHORT_NS)
         if longest >= SHORT_NS or chunk:
             link.flush()
         try:
-            report, size, duration = run_task(run, definition, self.page)
+            report, size, duration = run_task(run, definition, classes, self.page)
         except BaseException as error:  # of a forked child: run_task raises nothing else
             self.leave_if_forked(error)
             raise
@@ -131,13 +134,10 @@ class Loop:
         lacking: list[TaskAttempt] = []
         for tag, fields in commands:
             if tag == RUN:
-                definition = None
-                if fields[2][:1] == DEFINED:
-                    definition = self.definitions.get(fields[2])
-                    if definition is None:
-                        lacking.append(fields[:2])
-                        continue
-                self.queue.append((fields, definition))
+                if not (fields[6] or fields[2][:1] == DEFINED):
+                    self.queue.append((fields, None, None))
+                elif not self._queue_with_definitions(fields):
+                    lacking.append(fields[:2])
             elif tag == DEFINE:
                 self.definitions.add(*fields)
             elif tag == RETRACT:
@@ -146,9 +146,24 @@ class Loop:
                 (sys.path[:],) = fields
             elif tag == STOP:
                 self.stopping = True
+        self.definitions.drop_old()
         if lacking:
             self.link.flush(lacks(lacking))
         self.sentry.frame_came()
+
+    def _queue_with_definitions(self, fields: RunFields) -> bool:
+        """Queue a task with what it needs, if that is here."""
+        definition = classes = None
+        if fields[2][:1] == DEFINED:
+            definition = self.definitions.get(fields[2])
+            if definition is None:
+                return False
+        if fields[6]:
+            classes = self.definitions.get(fields[6])
+            if classes is None:
+                return False
+        self.queue.append((fields, definition, classes))
+        return True
 
     def _give_back(self, wanted: tuple[TaskAttempt, ...]) -> None:
         """Answer for every attempt asked for: not started and given back, or kept."""
@@ -164,9 +179,9 @@ class Loop:
         answers = ([gave(given)] if given else []) + ([kept([x for x in wanted if x in late])] if late else [])
         self.link.flush(*answers)
 
-    def drain(self) -> list[tuple[RunFields, Definition | None]]:
+    def drain(self) -> list[Queued]:
         """Take all that has not started, in order."""
-        taken: list[tuple[RunFields, Definition | None]] = []
+        taken: list[Queued] = []
         try:
             while True:
                 taken.append(self.queue.pop())

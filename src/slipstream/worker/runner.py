@@ -25,24 +25,27 @@ else:
     from _functools import partial
 
 
-def run_task(run: RunFields, definition: Definition | None, page: SharedPage) -> tuple[Report, int, int]:
+def run_task(
+    run: RunFields, definition: Definition | None, classes: Definition | None, page: SharedPage
+) -> tuple[Report, int, int]:
     """Run an attempt and say how it ended. Raises in a forked child of the task only, which does not report.
 
     Args:
         run: what to run.
         definition: that of its callable, if it has one.
+        classes: that of the classes that it needs, if there are any.
         page: where it is noted what runs.
 
     Returns:
         What to report, the bytes of its payload, and how long the attempt took, in ns.
     """
-    task, attempt, _, call, chunk, _ = run
+    task, attempt, _, call, chunk, _, _ = run
     began = monotonic_ns()
     page.begin(task, attempt, began)
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        function, args, kwargs = decode_call(call, definition)
+        function, args, kwargs = decode_call(call, definition, classes)
         if chunk:
             items, spread, bound, keywords = args
             if bound or keywords:

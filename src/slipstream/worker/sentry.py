@@ -108,4 +108,4 @@ class Sentry:
     def _give_back(self) -> None:
         runs = self._loop.drain()
         if runs:
-            self._loop.link.flush(worker_codec.gave([run[:2] for run, _ in runs]))
+            self._loop.link.flush(worker_codec.gave([run[:2] for run, *_ in runs]))

@@ -15,6 +15,7 @@ from typing import Any
 
 from slipstream.serde.callables import callable_label
 from slipstream.serde.captures import capture
+from slipstream.serde.classes import reduce_class
 from slipstream.serde.error_text import error_text
 from slipstream.serde.explain.advice import advise
 from slipstream.serde.explain.captured import captured
@@ -92,6 +93,7 @@ def explain(
             Piece(path, _kind(value), *how_and_why(value), _bytes(value)) for path, value in pieces.items()
         ),
         definition_bytes=len(definition),
+        classes_bytes=len(encoded.classes) if encoded else 0,
         task_bytes=len(encoded.payload) if encoded else None,
         state_bytes=encoded.state_bytes if encoded else 0,
         captures=tuple(_captures(fn)) if how == "by value" else (),
@@ -144,7 +146,7 @@ def _kind(value: object) -> str:
 def _bytes(value: object, without: Sequence[object] = ()) -> int | None:
     """How many it takes by itself, without these objects in it; None if it cannot be pickled."""
     try:
-        return len(dump_with_holes(value, without)) if without else pickled_bytes(value)
+        return len(dump_with_holes(value, without, reduce_class)) if without else pickled_bytes(value)
     except Exception:  # noqa: BLE001 - the user's own reducers may raise anything; `culprits` says what
         return None
 
@@ -191,7 +193,7 @@ def _modules(fn: Any, encoded: Encoded) -> tuple[str, ...]:
     names: dict[str, None] = {}
     if how_and_why(fn)[0] == "by reference":  # its module stands in the payload as a string
         names[fn.__module__] = None
-    for data in (encoded.definition[1:], encoded.payload):
+    for data in (encoded.definition[1:], encoded.classes, encoded.payload):
         while data[:1] in (b"\x80", b"\x81"):  # marshal, which names nothing, begins otherwise
             data = data[1:] if data[:1] == b"\x81" else data
             found = outline(data)

@@ -57,6 +57,8 @@ class Report(msgspec.Struct, frozen=True):
     arguments: tuple[Piece, ...]
     #: Sent once to each worker; 0 if the callable goes by reference or is no function.
     definition_bytes: int
+    #: The same for the classes by value that the call needs.
+    classes_bytes: int
     #: Sent with each task, `state_bytes` of it for captured state. None if the call cannot be sent.
     task_bytes: int | None
     state_bytes: int
@@ -110,9 +112,11 @@ def costs(report: Report) -> str:
     """What travels when, in one sentence."""
     if report.task_bytes is None:
         return "It cannot be sent."
-    once = f"{size(report.definition_bytes)} once to each worker, " if report.definition_bytes else ""
+    classes = f" ({size(report.classes_bytes)} of it classes)" if report.classes_bytes else ""
+    once = report.definition_bytes + report.classes_bytes
+    before = f"{size(once)} once to each worker{classes}, " if once else ""
     state = f", {size(report.state_bytes)} of it captured state" if report.state_bytes else ""
-    return f"{once}{size(report.task_bytes)} with each task{state}"
+    return f"{before}{size(report.task_bytes)} with each task{state}"
 
 
 def _lines(report: Report) -> Iterator[str]:
