@@ -34,6 +34,8 @@ class_reduce: Callable[[type], Any] = _cloudpickle._class_reduce
 #: (maker, arguments, state, None, None, state setter); the last two arguments are the tracker's identifier and None.
 #: Used for enums, whose members are made with the class.
 dynamic_class_reduce: Callable[[type], tuple[Any, ...]] = _cloudpickle._dynamic_class_reduce
+#: Makes an enum: (bases, name, qualname, members by name, module, the tracker's identifier or None, None).
+make_skeleton_enum: Callable[..., Any] = _cloudpickle._make_skeleton_enum
 #: The attributes of a class, and how they are set on an empty one.
 class_getstate: Callable[[type], Any] = _cloudpickle._class_getstate
 class_setstate: Callable[[type, Any], Any] = _cloudpickle._class_setstate

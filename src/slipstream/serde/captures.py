@@ -81,9 +81,10 @@ def capture(fn: Any) -> Capture | None:
         walks += 1
         found = walk.capture
         known = kept.definition_of(found.digest)
-        found.definition = known or write_definition(fn, found.state, fresh=found.fresh)
+        found.definition, classes = known or write_definition(fn, found.state, fresh=found.fresh)
+        found.classes = (*found.classes, *[cls for cls in classes if cls not in found.classes])  # of annotations
         if known or found.holds_for(fn, function):
-            kept.share(found.digest, found.definition)
+            kept.share(found.digest, found.definition, classes)
             if walk.lasting:
                 kept.keep_capture(place, found)
             return found
@@ -107,6 +108,12 @@ class _Walk:
         self._numbers: dict[int, int] = {}
         #: By identity: the number of each dict of globals. Functions that share theirs see what the others write.
         self._spaces: dict[int, int] = {}
+        #: By identity: the functions and caches that are part of the definition.
+        self._inside: dict[int, Any] = {}
+        #: Whether a cache is among these.
+        self._caches = False
+        #: By identity: the number of each cell, which functions may share.
+        self._cells: dict[int, int] = {}
         #: Globals that have a guard already: (identity of the dict, name), and what is there.
         self._guarded: dict[tuple[int, str], Any] = {}
         self._state: list[Any] = []
@@ -123,7 +130,9 @@ class _Walk:
         self._value(fn, "the callable", root=True)
         found = self.capture
         found.state, found.paths, found.classes = tuple(self._state), tuple(self._paths), tuple(self._classes)
-        found.spaces, found.fresh = frozenset(self._spaces), self.fresh
+        found.spaces, found.inside = frozenset(self._spaces), self._inside
+        # A cache that was filled with what a class was is of no use when that has changed.
+        self.fresh = found.fresh = self.fresh or (self._caches and bool(self._classes))
         found.label = callable_label(fn)
         self._hash.update(b"fresh" if self.fresh or self._state else b"kept")
         found.digest = CallableDigest(DEFINED + self._hash.digest())
@@ -193,6 +202,8 @@ class _Walk:
         parameters = wrapper.cache_parameters()
         attributes = cast(dict[str, Any], vars(wrapper))
         self.capture.sizes.append((attributes, len(attributes)))
+        self._inside[id(wrapper)] = wrapper
+        self._caches = True
         self._tell(b"lru_cache", repr((parameters["maxsize"], parameters["typed"])).encode())
         for name in tuple(attributes):
             if name not in _SET_BY_WRAPPING:
@@ -208,6 +219,7 @@ class _Walk:
             self._tell(b"function again", b"%d" % number)
             return
         self._numbers[id(function)] = len(self._numbers)
+        self._inside[id(function)] = function
         code = function.__code__
         known = facts_of(code)
         if known.marshalled is None:
@@ -251,7 +263,7 @@ class _Walk:
             content = content_of(cell)
             if not own:
                 self.capture.cells.append((cell, content))
-            self._tell(b"cell")
+            self._tell(b"cell", b"%d" % self._cells.setdefault(id(cell), len(self._cells)))
             self._value(content, f"the variable {name!r} of an enclosing function")
 
     def _globals(self, function: FunctionType, names: tuple[str, ...]) -> None:

@@ -18,10 +18,13 @@ Never here: the decision between by reference and by value (see `imports`).
 from __future__ import annotations
 
 import weakref
+from _abc import _reset_caches as reset_caches  # pyright: ignore
+from abc import ABCMeta
 from collections.abc import Callable
 from enum import Enum
-from types import new_class, resolve_bases
-from typing import Any
+from pickle import PicklingError
+from types import GetSetDescriptorType, MemberDescriptorType, new_class, resolve_bases
+from typing import Any, cast
 
 from slipstream.serde import borrowed
 from slipstream.serde.imports import is_by_reference
@@ -31,21 +34,16 @@ _copies: weakref.WeakSet[type] = weakref.WeakSet()
 #: Copies whose state has not been applied yet: a load that failed half way leaves one here, and the next mends it.
 _unfinished: weakref.WeakSet[type] = weakref.WeakSet()
 
-#: Names of the attributes that were applied last.
-_applied: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
-#: Classes that were sent lately: their instances may come back when nothing else refers to them any more.
-_sent: dict[str, type] = {}
-_MAX_SENT = 4096
+#: Names of the attributes that a copy had before its state was applied first.
+_made_with: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, and not part of a C extension
+#: What a class has of itself, or is set with it.
+_NOT_SET = frozenset(("__dict__", "__weakref__", "_abc_impl"))
+_DESCRIPTORS_OF_INSTANCES = (GetSetDescriptorType, MemberDescriptorType)
+#: What each member of an enum has.
+_OF_MEMBERS = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_"))
 _SINGLETON_TYPES = (type(None), type(Ellipsis), type(NotImplemented))
-
-
-def _keep_sent(tracker: str, cls: type) -> None:
-    if tracker not in _sent:
-        _sent[tracker] = cls
-        while len(_sent) > _MAX_SENT:
-            _sent.pop(next(iter(_sent)), None)
 
 
 def is_sent(cls: type) -> bool:
@@ -70,16 +68,17 @@ def reduce_class(cls: type) -> Any:
         return borrowed.class_reduce(cls)
     if not cls.__flags__ & _HEAP_TYPE:
         return NotImplemented  # plain pickle says that it cannot be found
+    if hasattr(cls, "__struct_fields__"):
+        raise PicklingError("a msgspec Struct cannot be made again: define it in a module that workers can import")
+    maker: Callable[..., type] = make_class
     if Enum in cls.__mro__:
-        maker, (*arguments, _, extra), state, *_ = borrowed.dynamic_class_reduce(cls)
-        arguments = (*arguments, None, extra)  # the maker is not to track what it makes: load_class does
+        maker = make_enum
+        arguments, state = _making_of_enum(cast("type[Enum]", cls))
     else:
-        maker, arguments, state = make_class, _making_of(cls), borrowed.class_getstate(cls)
-    tracker = borrowed.tracker_id(cls)
-    _keep_sent(tracker, cls)
+        arguments, state = _making_of(cls), (_attributes_of(cls), dict[str, Any]())
     return (
         load_class,
-        (tracker, maker, arguments),
+        (borrowed.tracker_id(cls), maker, arguments),
         (cls not in _copies, state),
         None,
         None,
@@ -125,6 +124,34 @@ def _making_of(cls: type) -> tuple[Any, ...]:
     return type(cls), cls.__name__, bases, namespace
 
 
+def _attributes_of(cls: type) -> dict[str, Any]:
+    """All that the class itself has, and its names."""
+    attributes: dict[str, Any] = borrowed.class_getstate(cls)[0]
+    for name, value in vars(cls).items():  # what equals an attribute of a base was left out
+        if name not in attributes and name not in _NOT_SET and type(value) not in _DESCRIPTORS_OF_INSTANCES:
+            attributes[name] = value
+    return {**attributes, "__name__": cls.__name__, "__qualname__": cls.__qualname__}
+
+
+def _making_of_enum(cls: type[Enum]) -> tuple[tuple[Any, ...], Any]:
+    """What makes the class with all its members, aliases too, and what the members have beside their values."""
+    _, (bases, name, qualname, _, module, _, extra), state, *_ = borrowed.dynamic_class_reduce(cls)
+    members = {name: member.value for name, member in cls.__members__.items()}
+    more = {name: {k: v for k, v in vars(m).items() if k not in _OF_MEMBERS} for name, m in cls.__members__.items()}
+    for alias in members:
+        state[0].pop(alias, None)  # members are not to be set again
+    # The maker is not to track what it makes: load_class does.
+    return ((bases, name, qualname, members, module, None, extra), {k: v for k, v in more.items() if v}), state
+
+
+def make_enum(arguments: tuple[Any, ...], more: dict[str, dict[str, Any]]) -> type[Enum]:
+    """Make an enum with its members; named in payloads."""
+    made: type[Enum] = borrowed.make_skeleton_enum(*arguments)
+    for name, attributes in more.items():
+        vars(made.__members__[name]).update(attributes)
+    return made
+
+
 def make_class(metaclass: type, name: str, bases: tuple[Any, ...], namespace: dict[str, Any]) -> type:
     """Make a class without attributes; named in payloads."""
     return new_class(name, bases, {"metaclass": metaclass}, lambda body: body.update(namespace))
@@ -142,17 +169,19 @@ def load_class(tracker: str, maker: Callable[..., type], arguments: tuple[Any, .
     made = maker(*arguments)
     _copies.add(made)
     _unfinished.add(made)
+    _made_with[made] = frozenset(vars(made))
     return borrowed.lookup_or_track(tracker, made)
 
 
 def set_class_state(cls: type, payload: tuple[bool, Any]) -> None:
     """Apply the state to a copy, by the rules above."""
     from_owner, state = payload
-    if cls in _copies and (from_owner or cls in _unfinished):
-        names = frozenset(state[0])
-        for name in _applied.get(cls, names) - names:  # its owner has deleted it
-            if name in vars(cls):
-                delattr(cls, name)
-        _applied[cls] = names
-        borrowed.class_setstate(cls, state)
-        _unfinished.discard(cls)
+    if cls not in _copies or not (from_owner or cls in _unfinished):
+        return
+    if Enum not in cls.__mro__:
+        for name in set(vars(cls)) - set(state[0]) - _made_with[cls]:  # its owner has not got it: a task set it
+            type.__delattr__(cls, name)
+    borrowed.class_setstate(cls, state)
+    if isinstance(cls, ABCMeta):
+        reset_caches(cls)  # what is an instance may have changed
+    _unfinished.discard(cls)

@@ -18,13 +18,15 @@ else:
 
 #: What a worker keeps, in bytes of definitions; at least one, however large.
 KEPT_BYTES = 16 << 20
+#: What an object costs beside the bytes that it is made from.
+OBJECT_BYTES = 2048
 _KEPT, _FRESH = b"\0", b"\1"
 #: The first byte of the digest of a callable that workers know by its definition.
 DEFINED = b"d"
 
 
-def write_definition(fn: object, state: Sequence[Any], *, fresh: bool) -> bytes:
-    """The definition of a callable that captures this state.
+def write_definition(fn: object, state: Sequence[Any], *, fresh: bool) -> tuple[bytes, tuple[type, ...]]:
+    """The definition of a callable that captures this state, and the classes by value that it refers to.
 
     Args:
         fn: The callable; it is pickled by value.
@@ -33,7 +35,8 @@ def write_definition(fn: object, state: Sequence[Any], *, fresh: bool) -> bytes:
     """
     from slipstream.serde.holes import dump_with_holes
 
-    return (_FRESH if fresh or state else _KEPT) + dump_with_holes(fn, state)
+    data, classes = dump_with_holes(fn, state)
+    return (_FRESH if fresh or state else _KEPT) + data, classes
 
 
 class Definition:
@@ -69,13 +72,13 @@ class Definitions:
     def add(self, digest: bytes, data: bytes) -> None:
         """Keep a definition."""
         known = self._kept.pop(digest, None)
-        self._bytes += len(data) - (0 if known is None else len(known.data))
+        self._bytes += 0 if known is not None else len(data) + OBJECT_BYTES
         self._kept[digest] = Definition(data) if known is None else known
 
     def drop_old(self) -> None:
         """Let go of the oldest, if these are too many. Between tasks only: one may need two that came with it."""
         while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-            self._bytes -= len(self._kept.popitem(last=False)[1].data)
+            self._bytes -= len(self._kept.popitem(last=False)[1].data) + OBJECT_BYTES
 
     def get(self, digest: bytes) -> Definition | None:
         """The definition with this digest, which is now the last to go."""

@@ -44,6 +44,7 @@ class Capture:
         "functions",
         "globals",
         "guards",
+        "inside",
         "kwdefaults",
         "label",
         "name",
@@ -66,6 +67,8 @@ class Capture:
     #: Objects that travel with each task, and what each is to the user: "the global 'data'".
     state: tuple[Any, ...]
     paths: tuple[str, ...]
+    #: Functions and caches that are in the definition, by identity.
+    inside: dict[int, Any]
     #: Classes that go by value, and that the definition knows by their identifiers.
     classes: tuple[type, ...]
 

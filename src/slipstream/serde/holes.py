@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from slipstream.serde.classes import reduce_class_to_name
+from slipstream.serde.classes import is_sent, reduce_class, reduce_class_to_name
 from slipstream.serde.pickler import Pickler
 
 
 class _WithHoles(Pickler):
-    def __init__(self, file: io.BytesIO, state: Sequence[Any], reduce_class: Callable[[type], Any]) -> None:
-        super().__init__(file, reduce_class=reduce_class)
+    def __init__(self, file: io.BytesIO, state: Sequence[Any], *, whole: bool) -> None:
+        super().__init__(file, reduce_class=reduce_class if whole else self._name_class)
+        self.classes: dict[type, None] = {}
         self._numbers = {id(value): number for number, value in enumerate(state)}
+
+    def _name_class(self, cls: type) -> Any:
+        if is_sent(cls):
+            self.classes[cls] = None
+        return reduce_class_to_name(cls)
 
     def persistent_id(self, obj: object) -> int | None:
         return self._numbers.get(id(obj))
@@ -32,24 +38,26 @@ class _WithState(pickle.Unpickler):
         return self._state[pid]
 
 
-def dump_with_holes(
-    value: object, state: Sequence[Any], reduce_class: Callable[[type], Any] = reduce_class_to_name
-) -> bytes:
+def dump_with_holes(value: object, state: Sequence[Any], *, whole: bool = False) -> tuple[bytes, tuple[type, ...]]:
     """Pickle a value, with holes in place of these objects.
 
     Args:
         value: Anything.
         state: What is to be left out.
-        reduce_class: How classes are written: by default, those that go by value as their identifiers.
+        whole: Whether to put classes by value in, and not only their identifiers.
+
+    Returns:
+        The bytes, and the classes of which it has the identifiers.
 
     Example:
         >>> inner = [1]
-        >>> load_with_state(dump_with_holes({"a": inner}, [inner]), [2])
+        >>> load_with_state(dump_with_holes({"a": inner}, [inner])[0], [2])
         {'a': 2}
     """
     file = io.BytesIO()
-    _WithHoles(file, state, reduce_class).dump(value)
-    return file.getvalue()
+    pickler = _WithHoles(file, state, whole=whole)
+    pickler.dump(value)
+    return file.getvalue(), tuple(pickler.classes)
 
 
 def load_with_state(data: bytes, state: Sequence[Any]) -> Any:

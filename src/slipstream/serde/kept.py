@@ -10,13 +10,15 @@ import threading
 from collections import OrderedDict, deque
 
 from slipstream.protocol.ids import CallableDigest
+from slipstream.serde.definitions import OBJECT_BYTES
 from slipstream.serde.guards import Capture
 
 #: Captures that are remembered, by code; and definitions, by digest, in bytes.
 MAX_CAPTURES = 4096
 MAX_DEFINITION_BYTES = 16 << 20
-#: Of these, those with state: what they refer to lives as long.
+#: Of these, those with state: what they refer to lives as long. So do globals.
 MAX_WITH_STATE = 64
+MAX_SPACES = 64
 
 
 class _Kept:
@@ -32,7 +34,11 @@ class _Kept:
         self.capture_bytes = 0
         #: Places of captures with state, and of some that had some.
         self.with_state: deque[int] = deque()
-        self.definitions: OrderedDict[CallableDigest, bytes] = OrderedDict()
+        #: With the globals of remembered captures, by identity: places. These globals live as long.
+        self.spaces: OrderedDict[int, set[int]] = OrderedDict()
+        #: And the classes by value that each refers to: instances of these may come back when nothing else refers to
+        #: them any more.
+        self.definitions: OrderedDict[CallableDigest, tuple[bytes, tuple[type, ...]]] = OrderedDict()
         self.definition_bytes = 0
 
 
@@ -56,27 +62,48 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def keep_capture(place: int, found: Capture) -> None:
     """Remember a capture in place of the one that was there."""
     with _keeping:
-        old = _kept.captures.pop(place, None)
-        _kept.capture_bytes += len(found.definition) - (0 if old is None else len(old.definition))
+        _forget(place)
+        _kept.capture_bytes += len(found.definition)
         _kept.captures[place] = found
+        space = id(found.globals)
+        _kept.spaces.setdefault(space, set()).add(place)
+        _kept.spaces.move_to_end(space)
         if found.state:
             _kept.with_state.append(place)
         while len(_kept.with_state) > MAX_WITH_STATE:
-            oldest = _kept.captures.pop(_kept.with_state.popleft(), None)
-            _kept.capture_bytes -= 0 if oldest is None else len(oldest.definition)
+            _forget(_kept.with_state.popleft())
+        while len(_kept.spaces) > MAX_SPACES:
+            for oldest in _kept.spaces.popitem(last=False)[1]:
+                _forget(oldest)
         while _kept.capture_bytes > MAX_DEFINITION_BYTES or len(_kept.captures) > MAX_CAPTURES:
-            _kept.capture_bytes -= len(_kept.captures.popitem(last=False)[1].definition)
+            _forget(next(iter(_kept.captures)))
 
 
-def share(digest: CallableDigest, definition: bytes) -> tuple[CallableDigest, bytes]:
-    """Remember a definition: both, as they are remembered, so that tasks that wait share one copy."""
+def _forget(place: int) -> None:
+    found = _kept.captures.pop(place, None)
+    if found is not None:
+        _kept.capture_bytes -= len(found.definition)
+        places = _kept.spaces.get(id(found.globals))
+        if places is not None:
+            places.discard(place)
+            if not places:
+                del _kept.spaces[id(found.globals)]
+
+
+def share(digest: CallableDigest, definition: bytes, classes: tuple[type, ...]) -> bytes:
+    """Remember a definition, and return it as it was remembered before, so that tasks that wait share one copy.
+
+    Args:
+        digest: Its digest.
+        definition: Its bytes.
+        classes: The classes by value that it refers to; they live as long.
+    """
     with _keeping:
         known = _kept.definitions.pop(digest, None)
         if known is None:
-            _kept.definition_bytes += len(definition)
-        else:
-            definition = known
-        _kept.definitions[digest] = definition
+            known = definition, classes
+            _kept.definition_bytes += len(definition) + OBJECT_BYTES
+        _kept.definitions[digest] = known
         while _kept.definition_bytes > MAX_DEFINITION_BYTES and len(_kept.definitions) > 1:
-            _kept.definition_bytes -= len(_kept.definitions.popitem(last=False)[1])
-    return digest, definition
+            _kept.definition_bytes -= len(_kept.definitions.popitem(last=False)[1][0]) + OBJECT_BYTES
+    return known[0]

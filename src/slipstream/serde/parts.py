@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 from _blake2 import blake2b
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Set
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -22,9 +22,10 @@ from slipstream.protocol.ids import NO_DIGEST, CallableDigest
 from slipstream.serde import kept
 from slipstream.serde.classes import is_sent, reduce_class, reduce_class_to_name
 from slipstream.serde.constants import CONSTANTS, facts_of
+from slipstream.serde.guards import Capture
 from slipstream.serde.imports import is_by_reference, is_importable
 from slipstream.serde.pickler import Pickler
-from slipstream.serde.reducers import load_method
+from slipstream.serde.reducers import LruCacheWrapper, load_method
 
 #: The first byte of the digest of classes.
 _CLASSES = b"c"
@@ -36,6 +37,7 @@ _UNCHANGING = frozenset(
         *(BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType),
     )
 )
+_CONTAINERS = frozenset((list, tuple, set, frozenset))
 _UNCHANGING_MODULES = frozenset(("typing", "types", "dataclasses", "enum", "_abc"))
 
 
@@ -47,16 +49,49 @@ class _Part(Pickler):
         #: By identity: the globals of functions that go by value, and of those that write there.
         self.spaces: set[int] = set()
         self.written: set[int] = set()
+        #: By identity: these functions, and caches.
+        self.functions: dict[int, Any] = {}
+        #: Containers that only say what belongs to a function or class.
+        self._forms: list[object] = []
 
     def reducer_override(self, obj: object, /) -> Any:
         if type(obj) is not FunctionType:
+            if type(obj) is LruCacheWrapper and not is_by_reference(obj):
+                self.functions[id(obj)] = obj
             return super().reducer_override(obj)
         if is_by_reference(obj):
             return NotImplemented
+        self.functions[id(obj)] = obj
         self.spaces.add(id(obj.__globals__))
         if facts_of(obj.__code__).stores:
             self.written.add(id(obj.__globals__))
-        return self._reduce_function(obj)
+        reduced = self._reduce_function(obj)
+        attributes, slots = reduced[2]
+        self._forms += (attributes, slots["__globals__"], slots["__defaults__"], slots["__kwdefaults__"])
+        self._forms += (slots["__annotations__"], obj.__closure__)
+        return reduced
+
+    def met(self) -> dict[int, Any]:
+        """What has been pickled, by identity, but for what only says what belongs to a function or class."""
+        forms = {id(form) for form in self._forms}
+        return {identity: value for identity, (_, value) in self.memo.copy().items() if identity not in forms}
+
+
+class _Classes(_Part):
+    """Pickles classes."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, self._reduce_noted)
+        #: All that have been pickled.
+        self.classes: list[type] = []
+
+    def _reduce_noted(self, cls: type) -> Any:
+        reduced = reduce_class(cls)
+        if is_sent(cls):
+            self.classes.append(cls)
+            _, (attributes, _) = reduced[2]
+            self._forms.append(attributes)
+        return reduced
 
 
 class _Call(_Part):
@@ -98,54 +133,73 @@ class Parts(NamedTuple):
     classes: bytes = b""
 
 
-def dump_parts(
-    *values: object, spaces: frozenset[int] = frozenset(), fresh: bool = False, classes: Iterable[type] = ()
-) -> Parts | None:
+def dump_parts(*values: object, captured: Capture | None = None) -> Parts | None:
     """Pickle a call in parts.
 
     Args:
         values: What goes along with the task, a pickle each; they may share objects.
-        spaces: Identities of the globals of what is in the definition of the callable, if it has one.
-        fresh: Whether that writes to them.
-        classes: The classes by value that it refers to.
+        captured: What is in the definition of the callable, if it has one.
 
     Returns:
-        None if two parts share what can be changed, so that all must go in one pickle.
+        None if two parts share what must be one thing, so that all must go in one pickle.
     """
-    needed = dict.fromkeys(classes)
+    needed = dict.fromkeys(() if captured is None else captured.classes)
+    spaces = frozenset[int]() if captured is None else captured.spaces
+    inside = {} if captured is None else captured.inside
     file = io.BytesIO()
     call = _Call(file, needed)
     last = 0
     for value in values:
         last = file.tell()
         call.dump(value)
-    written = spaces if fresh else frozenset[int]()
+    written = spaces if captured is not None and captured.fresh else frozenset[int]()
     if not (call.written.isdisjoint(spaces) and call.spaces.isdisjoint(written)):
+        return None
+    if not call.functions.keys().isdisjoint(inside):
         return None
     if not needed:
         return Parts(file.getvalue(), last)
     classes_file = io.BytesIO()
-    part = _Part(classes_file, reduce_class)
+    part = _Classes(classes_file)
     part.dump(tuple(needed))
     spaces, written = spaces | call.spaces, written | call.written
     if not (part.written.isdisjoint(spaces) and part.spaces.isdisjoint(written)):
         return None
-    if _share(call.memo.copy(), part.memo.copy()):
+    if _share(call, part) or _one_thing(inside, part):
         return None
     data = classes_file.getvalue()
     digest = CallableDigest(_CLASSES + blake2b(data, digest_size=_DIGEST_BYTES).digest())
-    return Parts(file.getvalue(), last, *kept.share(digest, data))
+    return Parts(file.getvalue(), last, digest, kept.share(digest, data, tuple(part.classes)))
 
 
-def _share(first: dict[int, tuple[int, Any]], second: dict[int, tuple[int, Any]]) -> bool:
-    """Whether two picklers have met the same object, by their memos, and it can be changed."""
-    shared = [second[identity][1] for identity in first.keys() & second.keys()]
-    changing = {id(value) for value in shared if _can_change(value)}
-    if changing:  # a function's own dicts are guarded, and mostly empty
-        for _, value in first.values():
-            if type(value) is FunctionType:
-                changing -= {id(value.__dict__), id(value.__annotations__), id(value.__kwdefaults__)}
-    return bool(changing)
+def _share(call: _Call, part: _Part) -> bool:
+    """Whether both have met an object that can be changed, or a function."""
+    if not call.functions.keys().isdisjoint(part.functions):
+        return True
+    first, second = call.met(), part.met()
+    return any(_can_change(second[identity]) for identity in first.keys() & second.keys())
+
+
+def _one_thing(inside: dict[int, Any], part: _Part) -> bool:
+    """Whether it can be told that what is inside of the definition is not the same as in the other part.
+
+    That a function and a method both call a third is no matter. It is if that is a cache or has attributes, or if it
+    stands in a container where the other looks for it.
+    """
+    shared = inside.keys() & part.functions.keys()
+    for identity in shared:
+        value = inside[identity]
+        if type(value) is not FunctionType or value.__dict__.keys() - {"__wrapped__"}:
+            return True
+    return bool(shared) and any(_holds(value, shared) for value in part.met().values())
+
+
+def _holds(value: Any, shared: Set[int]) -> bool:
+    """Whether a container holds one of these."""
+    kind = cast(type[Any], type(value))
+    if kind is dict:
+        return any(id(name) in shared or id(held) in shared for name, held in value.items())
+    return kind in _CONTAINERS and any(id(held) in shared for held in value)
 
 
 def _can_change(value: Any) -> bool:

@@ -50,8 +50,12 @@ class Pickler(pickle.Pickler):
         return NotImplemented if reducer is None else reducer(obj)
 
     def _reduce_function(self, function: FunctionType) -> Any:
-        """As cloudpickle does, with the globals that class bodies in the function read, which it does not find."""
-        reduced = self._dynamic_function_reduce(function)
+        """As cloudpickle does; but functions share cells there too, and class bodies in them find globals."""
+        make, arguments, state, *rest = self._dynamic_function_reduce(function)
+        if function.__closure__:
+            arguments = (*arguments[:-1], function.__closure__)
+            state[1]["__closure__"] = None
+        reduced = (make, arguments, state, *rest)
         for name in facts_of(function.__code__).class_names:
             if name in function.__globals__:
                 reduced[2][1]["__globals__"].setdefault(name, function.__globals__[name])

@@ -12,7 +12,7 @@ import functools
 import marshal
 import typing
 from collections.abc import Callable
-from types import CodeType, MethodType, ModuleType
+from types import CellType, CodeType, MethodType, ModuleType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -70,6 +70,24 @@ def _reduce_view(view: memoryview) -> Reduced:
         except (TypeError, ValueError):  # a structured format, or a length of 0: only the bytes can be had again
             shape = None
     return load_view, (data, shape)
+
+
+def load_cell() -> CellType:
+    """Make an empty cell to fill."""
+    return CellType()
+
+
+def set_cell(cell: CellType, content: tuple[Any]) -> None:
+    """Fill a cell."""
+    (cell.cell_contents,) = content
+
+
+def _reduce_cell(cell: CellType) -> Reduced:
+    # Filled when it is known, since what it holds may refer to it: an inner function that calls itself.
+    try:
+        return load_cell, (), (cell.cell_contents,), None, None, set_cell
+    except ValueError:  # empty
+        return load_cell, ()
 
 
 def load_lru_cache(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
@@ -139,6 +157,7 @@ def _reduce_weak_dictionary(value: WeakKeyDictionary[Any, Any]) -> Reduced:
 #: By exact type; asked after classes and functions.
 REDUCERS: dict[type, Reducer] = {
     **borrowed.DISPATCH_TABLE,
+    CellType: _reduce_cell,
     CodeType: _reduce_code,
     LruCacheWrapper: _reduce_lru_cache,
     MethodType: _reduce_method,

@@ -119,8 +119,7 @@ def _encode_defined(
         return None
     if scalars and not captured.state and not captured.classes:
         return Encoded(captured.digest, captured.label, dump_scalars((args, kwargs)), captured.definition)
-    more = {"spaces": captured.spaces, "fresh": captured.fresh, "classes": captured.classes}
-    parts = _dump_parts((args, kwargs), captured.state, **more)
+    parts = _dump_parts((args, kwargs), captured.state, captured=captured)
     if parts is None:
         return None
     payload = bytes((PAIR,)) + parts.payload

@@ -124,7 +124,7 @@ def decode_call(
 
 
 def encode_value(value: object) -> bytes:
-    """Encode the result of a task, for the client that it came from.
+    """Encode the result of a task, for its client and for other workers.
 
     Args:
         value: Anything.
@@ -140,16 +140,24 @@ def encode_value(value: object) -> bytes:
     if kind in _FIXED or (kind in _SIZED and len(value) <= SCALAR_LENGTH_LIMIT):  # pyright: ignore[reportArgumentType]
         return marshal.dumps(value, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
     try:
-        payload = pickle_value(value, reply=True)
-    except Exception as error:  # the user's own reducers may raise anything
-        from slipstream.serde.blame import value_error
-
-        raise value_error(value, error) from error
+        payload = pickle_value(value)
+    except Exception as error:  # noqa: BLE001 - the user's own reducers may raise anything
+        payload = _pickle_for_owner(value, error)
     if len(payload) > PAYLOAD_LIMIT:
         from slipstream.serde.blame import value_size_error
 
         raise value_size_error(value, len(payload), PAYLOAD_LIMIT)
     return payload
+
+
+def _pickle_for_owner(value: object, error: Exception) -> bytes:
+    """The value with classes by name only: a task may have put into its copy of one what cannot be sent."""
+    try:
+        return pickle_value(value, reply=True)
+    except Exception:  # noqa: BLE001 - the same
+        from slipstream.serde.blame import value_error
+
+        raise value_error(value, error) from error
 
 
 def decode_value(payload: bytes) -> Any:

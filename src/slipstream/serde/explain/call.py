@@ -15,7 +15,6 @@ from typing import Any
 
 from slipstream.serde.callables import callable_label
 from slipstream.serde.captures import capture
-from slipstream.serde.classes import reduce_class
 from slipstream.serde.error_text import error_text
 from slipstream.serde.explain.advice import advise
 from slipstream.serde.explain.captured import captured
@@ -146,7 +145,7 @@ def _kind(value: object) -> str:
 def _bytes(value: object, without: Sequence[object] = ()) -> int | None:
     """How many it takes by itself, without these objects in it; None if it cannot be pickled."""
     try:
-        return len(dump_with_holes(value, without, reduce_class)) if without else pickled_bytes(value)
+        return len(dump_with_holes(value, without, whole=True)[0]) if without else pickled_bytes(value)
     except Exception:  # noqa: BLE001 - the user's own reducers may raise anything; `culprits` says what
         return None
 
