@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 #: Folders whose tests start processes or threads. The others are pure and need no proof.
-GUARDED_FOLDERS = frozenset({"cli", "faults", "process", "runtime"})
+GUARDED_FOLDERS = frozenset({"cli", "faults", "process", "runtime", "store"})
 #: Processes, threads and descriptors end on their own time. This is how long they may take, not how long they should.
 LEAVE_TIMEOUT_S = 10.0
 #: In the environment of everything that the present test starts, so that orphans are found too.
@@ -96,7 +96,20 @@ def present_descriptors() -> Counter[str]:
 
 def present_files(temporary: Path) -> frozenset[str]:
     """Files and folders of ours where temporary files and shared memory live."""
-    return frozenset(str(path) for folder in (temporary, Path("/dev/shm")) for path in folder.glob("slipstream-*"))
+    found = [path for folder in (temporary, Path("/dev/shm")) for path in folder.glob("slipstream-*")]
+    return frozenset(str(path) for path in found if not of_another_run(path))
+
+
+def of_another_run(path: Path) -> bool:
+    """Whether a run directory is that of a living process that is none of ours."""
+    owner = path.name.split("-")[1]
+    if not owner.isdigit():
+        return False
+    try:
+        lineage = [psutil.Process(int(owner)), *psutil.Process(int(owner)).parents()]
+    except psutil.NoSuchProcess:
+        return False
+    return os.getpid() not in [process.pid for process in lineage]
 
 
 def look(mark: str, temporary: Path) -> Presence:

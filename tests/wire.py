@@ -20,12 +20,14 @@ from slipstream.protocol.messages import (
     Started,
     StartFailed,
     Stop,
+    Storage,
     WorkerCommand,
 )
 
 _COMMANDS: dict[int, Callable[..., WorkerCommand]] = {
     worker_codec.RETRACT: Retract,
     worker_codec.ENVIRONMENT: Environment,
+    worker_codec.STORAGE: Storage,
     worker_codec.STOP: Stop,
 }
 _REPORTS: dict[type[Message], Callable[..., tuple[bytes, ...]]] = {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from slipstream.executor import Executor, Stats
     from slipstream.future import Future, Payload
+    from slipstream.gathering import gather
     from slipstream.protocol.version import __version__
     from slipstream.serde.explain.call import doctor
     from slipstream.serde.imports import register_by_value
@@ -39,6 +40,7 @@ __all__ = [
     "WorkerLost",
     "__version__",
     "doctor",
+    "gather",
     "register_by_value",
 ]
 
@@ -56,6 +58,7 @@ _HOME = {
     "WorkerLost": "errors",
     "__version__": "protocol.version",
     "doctor": "serde.explain.call",
+    "gather": "gathering",
     "register_by_value": "serde.imports",
 }
 

@@ -6,17 +6,21 @@ Never here: how a future keeps its state and who waits for it (see `future`), or
 # pyright: reportPrivateUsage=false
 # This module writes what futures hold, a batch at a time; for everyone else those attributes are private.
 
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from typing import Any
 
-from slipstream.errors import DependencyError, WorkerLost
+from slipstream.causes import STRANGER, Cause
+from slipstream.errors import WorkerLost
 from slipstream.future import _NO_CALLBACKS, Future, lock
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import (
     InputFailed,
     Notice,
+    Submit,
     TaskCancelled,
     TaskFailed,
     TaskLost,
@@ -37,14 +41,27 @@ class FutureClient:
     def __init__(self) -> None:
         #: The executor adds a future before it submits the task, and takes it away if that fails.
         self.futures: dict[TaskId, Future[Any]] = {}
+        #: Futures whose values the scheduler expects.
+        self.expected: weakref.WeakValueDictionary[TaskId, StandardFuture[Any]] = weakref.WeakValueDictionary()
+        #: Submits again what the scheduler has refused.
+        self.resubmit: Callable[[Submit], None] = lambda message: None
         self._engine: Engine | None = None
         #: Futures with callbacks that ended while another thread was reading.
         self._handed_over: deque[Future[Any]] = deque()
 
-    def attach(self, engine: Engine) -> None:
-        """Tell which engine these futures are of."""
+    def attach(self, engine: Engine, submit: Callable[[], Callable[..., Future[Any]] | None]) -> None:
+        """Tell which engine these futures are of, and how to find their executor's `submit`, if that is still there."""
         self._engine = engine
+        self._find_submit = submit
         self.wait_for = engine.wait_for  # without a call in between
+
+    @property
+    def submit(self) -> Callable[..., Future[Any]]:
+        """That of the executor."""
+        found = self._find_submit()
+        if found is None:
+            raise RuntimeError("the executor of this future is gone: keep it for as long as futures are to be used so")
+        return found
 
     def cancel(self, future: Future[Any]) -> bool:
         """Cancel the task of a future, if it is not assigned; whether it is cancelled then."""
@@ -65,11 +82,24 @@ class FutureClient:
 
     def deliver(self, notices: Sequence[Notice]) -> None:
         """Take notices of the scheduler, in order."""
+        #: Those of tasks that ended badly: notices of what depends on them follow.
+        failed: dict[TaskId, Future[Any]] = {}
         if len(notices) <= _BATCH:
-            self._deliver(notices)
+            self._deliver(notices, failed)
             return
         for start in range(0, len(notices), _BATCH):
-            self._deliver(notices[start : start + _BATCH])
+            self._deliver(notices[start : start + _BATCH], failed)
+
+    def refused(self, message: Submit) -> None:
+        """The scheduler has forgotten a task on which this one depends."""
+        self.resubmit(message)
+
+    def end_unsubmitted(self, future: Future[Any], cause: Cause) -> None:
+        """End a future whose task cannot be submitted, since an input has failed."""
+        self.futures.pop(future._task, None)
+        future._inputs = ()
+        future._miss(cause)
+        self._finish([(future, FINISHED)])
 
     def pending(self) -> list[TaskId]:
         """Tasks that have not ended."""
@@ -81,6 +111,7 @@ class FutureClient:
         for task in self.pending():
             future = self.futures.pop(task, None)
             if future is not None:
+                future._inputs = ()
                 future._fail(error)
                 ended.append((future, FINISHED))
         self._finish(ended)
@@ -99,7 +130,7 @@ class FutureClient:
             future._state = FINISHED
         self.futures = {}
 
-    def _deliver(self, notices: Sequence[Notice]) -> None:
+    def _deliver(self, notices: Sequence[Notice], failed: dict[TaskId, Future[Any]]) -> None:
         futures = self.futures
         slow: list[tuple[Future[Any], str]] = []
         with lock():
@@ -115,18 +146,37 @@ class FutureClient:
                     if is_scalar(payload):
                         future._result = decode_value(payload)
                     else:
-                        future._payload = payload
+                        future._payload = future._encoded = payload
                     future._result_bytes = len(payload)
                     future.duration_ns = notice.duration_ns
                     future.failures = notice.failures
+                    if future._inputs:
+                        future._inputs = ()
                     if future._own_condition is None and future._done_callbacks is _NO_CALLBACKS:
                         future._state = FINISHED
                         if future._sleepers:
                             future._wake()
                         continue
+                else:
+                    failed[notice.task] = future
+                    if isinstance(notice, InputFailed):
+                        future._miss(self._way_from(notice.input, failed))
                 slow.append((future, _explain(future, notice)))
         if slow:
             self._finish(slow)
+
+    def end_with(self, future: Future[Any], payload: bytes) -> None:
+        """End a future that has no task with a value."""
+        if is_scalar(payload):
+            future._result = decode_value(payload)
+        else:
+            future._payload = future._encoded = payload
+        future._result_bytes = len(payload)
+        self._finish([(future, FINISHED)])
+
+    def _way_from(self, task: TaskId, failed: dict[TaskId, Future[Any]]) -> Cause:
+        """Why what depends on a task, or on a value from outside, does not run."""
+        return way_from(failed[task] if task in failed else self.expected[task])
 
     def _finish(self, ended: list[tuple[Future[Any], str]]) -> None:
         """Give futures their final state, all of them, and only then call back: a callback may ask for another of them.
@@ -145,6 +195,11 @@ class FutureClient:
                 future._invoke_callbacks()
 
 
+def way_from(value: StandardFuture[Any]) -> Cause:
+    """Why a task that needs the result of a failed or cancelled future cannot run."""
+    return value.way_from() if isinstance(value, Future) else Cause.of(value, STRANGER)
+
+
 def _mark_running(future: Future[Any] | None) -> None:
     if future is not None and future._state == PENDING:
         future._state = RUNNING
@@ -152,6 +207,7 @@ def _mark_running(future: Future[Any] | None) -> None:
 
 def _explain(future: Future[Any], notice: Notice) -> str:
     """Note how a task ended; the future's final state."""
+    future._inputs = ()
     if isinstance(notice, TaskCancelled):
         return CANCELLED_AND_NOTIFIED
     if isinstance(notice, TaskFailed):
@@ -159,8 +215,6 @@ def _explain(future: Future[Any], notice: Notice) -> str:
         future._failed = True
     elif isinstance(notice, TaskLost):
         future._fail(_worker_lost(future, notice))
-    elif isinstance(notice, InputFailed):
-        future._fail(DependencyError(f"task {future._label!r} did not run: task {notice.root}, its input, failed"))
     return FINISHED
 
 

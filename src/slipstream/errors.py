@@ -77,7 +77,11 @@ class RemoteError(SlipstreamError):
 class DependencyError(SlipstreamError):
     """The task did not run, since a future among its arguments failed or was cancelled.
 
-    The exception of that future is the ``__cause__``.
+    The exception of the task at the root of it is the ``__cause__``, the same object for all that depend on it.
+
+    Args:
+        message: Which task did not run, and why.
+        path: Labels of the tasks from the root to the direct input.
 
     Example:
         >>> error = DependencyError("task 'plot' did not run: its input 'load' failed")
@@ -85,6 +89,10 @@ class DependencyError(SlipstreamError):
         >>> type(error.__cause__).__name__
         'FileNotFoundError'
     """
+
+    def __init__(self, message: str = "", *, path: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class WorkerLost(SlipstreamError, BrokenExecutor):

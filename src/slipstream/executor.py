@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec import Struct
 
 from slipstream.client import FutureClient
+from slipstream.dataflow import Dataflow, MissingInputError
 from slipstream.errors import PayloadError, PayloadWarning
 from slipstream.future import Future
 from slipstream.mapping import Feed
@@ -25,10 +26,12 @@ from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Submit
 from slipstream.runtime import signals
 from slipstream.runtime.engine import Engine
+from slipstream.serde.buffers import release
 from slipstream.serde.callables import callable_label
 from slipstream.serde.imports import register_by_value
 from slipstream.serde.tasks import Encoded, encode_chunk, encode_task
-from slipstream.serde.values import encode_call
+from slipstream.serde.values import encode_call, encode_value
+from slipstream.store.values import Values
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,9 +115,11 @@ class Executor(StandardExecutor):
             register_by_value(module)
         setup = b"" if initializer is None else encode_call(initializer, tuple(initargs), {})
         self._client = FutureClient()
-        self._engine = Engine(lambda: LocalPool(setup), self._workers, self._client)
-        self._client.attach(self._engine)
+        self._values = Values()
+        self._engine = Engine(lambda: LocalPool(setup), self._workers, self._client, self._values)
+        self._client.attach(self._engine, weakref.WeakMethod(self.submit))
         self._task_ids = itertools.count(1)
+        self._dataflow = Dataflow(self._client, self._engine, self._task_ids)
         self._encode_ns = 0
         #: A task with much captured state has been submitted.
         self._sent_large = False
@@ -150,7 +155,7 @@ class Executor(StandardExecutor):
                 encoded = encode_task(fn, args, kwargs)
             except PayloadError as error:
                 self._engine.refuse_if_over()
-                return Future.of_failed(callable_label(fn), error)
+                return Future.of_failed(callable_label(fn), error, self._client)
             self._encode_ns += time.perf_counter_ns() - began
             if encoded.state_bytes >= LARGE_STATE_BYTES:
                 self._warn_of_state(fn, encoded.state_bytes)
@@ -205,6 +210,39 @@ class Executor(StandardExecutor):
             _waited_for.add(self)
         return self._iterate(feed, feed.results(timeout))
 
+    def put(self, value: T) -> Future[T]:
+        """Send a value once, for many tasks: its future is an argument like any other.
+
+        Large values are written to shared memory, where the workers of this machine read them without a copy. The value
+        is sent as it is now, and is freed when its future and all that takes it are gone.
+
+        Args:
+            value: Anything that can be an argument.
+
+        Raises:
+            PayloadError: It cannot be pickled, or there is no room for it.
+            RuntimeError: As `submit`.
+
+        Example:
+            >>> with Executor(max_workers=1) as executor:
+            ...     table = executor.put(list(range(100_000)))
+            ...     [executor.submit(len, table).result(), executor.submit(sum, table).result()]
+            [100000, 4999950000]
+        """
+        shielded = signals.enter()
+        try:
+            self._engine.refuse_if_over()
+            try:
+                payload = encode_value(value, self._values.write)
+            except OSError as error:
+                raise PayloadError(f"the value cannot be put: {error}") from error
+            future: Future[T] = Future(self._client, TaskId(next(self._task_ids)), "put")
+            self._client.end_with(future, payload)
+            return future
+        finally:
+            if shielded:
+                signals.leave()
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks, and end the workers when all have ended.
 
@@ -237,17 +275,36 @@ class Executor(StandardExecutor):
         """Submit an encoded call; signals are held back."""
         client, task = self._client, TaskId(next(self._task_ids))
         future: Future[Any] = Future(client, task, encoded.label)
-        once = len(encoded.definition) + len(encoded.classes)
-        future._sent_bytes = once, len(encoded.payload), encoded.state_bytes  # pyright: ignore
+        once, sent = len(encoded.definition) + len(encoded.classes), len(encoded.payload)
+        if encoded.buffers:
+            sent += sum([memoryview(buffer).nbytes for buffer in encoded.buffers])
+        future._sent_bytes = once, sent, encoded.state_bytes  # pyright: ignore
         needed = encoded.definition, encoded.classes_digest, encoded.classes
         message = Submit(task, encoded.digest, encoded.payload, items, 0, 0, (), False, *needed)
         try:
             client.futures[task] = future
-            self._engine.submit(message)
-        except BaseException:
+            if encoded.inputs or encoded.buffers:
+                self._dataflow.submit(message, future, encoded.inputs, self._store(encoded) if encoded.buffers else ())
+            else:
+                self._engine.submit(message)
+        except BaseException as error:
             client.futures.pop(task, None)
+            if isinstance(error, MissingInputError):
+                self._engine.refuse_if_over()
+                return Future.of_missing_input(client, encoded.label, error.cause)
+            if isinstance(error, PayloadError):
+                return Future.of_failed(encoded.label, error, client)
             raise
         return future
+
+    def _store(self, encoded: Encoded) -> list[bytes]:
+        """Write the memory of arrays among the arguments to files: what travels instead."""
+        try:
+            return [self._values.write_buffer(buffer) for buffer in encoded.buffers]
+        except OSError as error:
+            raise PayloadError(f"task {encoded.label!r} cannot be sent: {error}") from error
+        finally:
+            release(encoded.buffers)
 
     def _submit_chunk(self, fn: Callable[..., Any], items: list[Any], *, spread: bool) -> Future[list[Any]]:
         shielded = signals.enter()

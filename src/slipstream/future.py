@@ -14,9 +14,10 @@ Who may write what, and under which lock:
 Never here: tasks, workers, frames. What the engine tells about tasks comes to futures through `client`.
 """
 
+import operator
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
@@ -24,12 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from slipstream.causes import Cause
 from slipstream.errors import PayloadError
 from slipstream.protocol.ids import TaskId
 from slipstream.runtime import signals
 from slipstream.runtime.reactor import Sleeper
 from slipstream.serde.exceptions import decode_exception
-from slipstream.serde.values import decode_value
+from slipstream.store.loading import load_value
+from slipstream.store.payload import is_stored, size_of
 
 T = TypeVar("T")
 
@@ -39,6 +42,15 @@ _lock = threading.RLock()
 
 class Owner(Protocol):
     """What a future asks of the client that it belongs to."""
+
+    @property
+    def submit(self) -> Callable[..., "Future[Any]"]:
+        """That of its executor.
+
+        Raises:
+            RuntimeError: It is gone.
+        """
+        ...
 
     def cancel(self, future: "Future[Any]") -> bool:
         """Cancel its task, if that is not assigned; whether it is cancelled then."""
@@ -81,10 +93,13 @@ class Future(StandardFuture[T], Generic[T]):
     """
 
     __slots__ = (
+        "_cause",
         "_decoding",
         "_done_callbacks",
+        "_encoded",
         "_exception",
         "_failed",
+        "_inputs",
         "_label",
         "_own_condition",
         "_owner",
@@ -112,21 +127,35 @@ class Future(StandardFuture[T], Generic[T]):
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
-        #: The encoded result, or exception if `_failed`, until someone asks.
-        self._payload: bytes | None = None
+        #: The encoded result, or exception if `_failed`, or why the task did not run, until someone asks.
+        self._payload: bytes | Cause | None = None
+        #: The encoded result, if it is no scalar: tasks may take it, whatever the user makes of the decoded one.
+        self._encoded: bytes | None = None
+        #: Futures that the task takes results of, until it has ended.
+        self._inputs: tuple[StandardFuture[Any], ...] = ()
         self._failed = False
         #: Bytes of definition, payload and, as a part of the payload, state; and of the result.
         self._sent_bytes = _NOTHING_SENT
         self._result_bytes = 0
         self._decoding = False
+        #: Why the task did not run, if it did not.
+        self._cause: Cause | None = None
         self._sleepers: list[Sleeper] | None = None
         self._own_condition: threading.Condition | None = None
         self._done_callbacks: list[Callable[[StandardFuture[T]], object]] = _NO_CALLBACKS
 
     @classmethod
-    def of_failed(cls, label: str, error: BaseException) -> "Future[Any]":
+    def of_missing_input(cls, owner: Owner, label: str, cause: Cause) -> "Future[Any]":
+        """The future of a task that was not submitted, since an input has failed before."""
+        future: Future[Any] = cls(owner, TaskId(0), label)
+        future._miss(cause)
+        future._end(FINISHED)
+        return future
+
+    @classmethod
+    def of_failed(cls, label: str, error: BaseException, owner: Owner | None = None) -> "Future[Any]":
         """The future of a task that was not submitted, since this went wrong."""
-        future: Future[Any] = cls(None, TaskId(0), label)
+        future: Future[Any] = cls(owner, TaskId(0), label)
         future._fail(error)
         future._end(FINISHED)
         return future
@@ -135,9 +164,7 @@ class Future(StandardFuture[T], Generic[T]):
         return f"<Future of task {self._task} {self._label!r}: {self._state.lower()}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            f"{self!r} cannot be pickled: pass its result, or do not refer to it from what a task takes along"
-        )
+        raise TypeError(f"{self!r} cannot be pickled: pass it as an argument of the task, which then gets its result")
 
     # --- the standard interface ---------------------------------------------------------------------------------------
 
@@ -230,7 +257,10 @@ class Future(StandardFuture[T], Generic[T]):
             (3, 0, True)
         """
         definition, payload, state = self._sent_bytes
-        return Payload(definition, payload - state, state, self._result_bytes)
+        result = self._result_bytes
+        if self._encoded is not None and is_stored(self._encoded):
+            result = size_of(self._encoded)
+        return Payload(definition, payload - state, state, result)
 
     def add_done_callback(self, fn: Callable[[StandardFuture[T]], object]) -> None:
         """Have `fn(future)` called when the task has ended: in the engine's thread, or at once if it has ended already.
@@ -249,6 +279,49 @@ class Future(StandardFuture[T], Generic[T]):
             if shielded:
                 signals.leave()
         self._call(fn)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """In asyncio: the result, without blocking the loop."""
+        from asyncio import wrap_future
+
+        return wrap_future(self).__await__()
+
+    # --- parts of the result, where it is -----------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> "Future[Any]":
+        """The future of `result[index]`: a task that takes this one's result.
+
+        Example:
+            >>> from slipstream import Executor
+            >>> with Executor(max_workers=1) as executor:
+            ...     future = executor.submit(divmod, 17, 5)
+            ...     future[0].result(), future[1].result()
+            (3, 2)
+        """
+        return self._submitter()(operator.getitem, self, index)
+
+    #: It has items, but no end: else a loop over it would go on for ever.
+    __iter__ = None  # pyright: ignore[reportUnannotatedClassAttribute]
+    __contains__ = None  # pyright: ignore[reportUnannotatedClassAttribute]
+
+    def attr(self, name: str) -> "Future[Any]":
+        """The future of an attribute of the result: a task that takes this one's result.
+
+        Args:
+            name: Of the attribute.
+
+        Example:
+            >>> from slipstream import Executor
+            >>> with Executor(max_workers=1) as executor:
+            ...     executor.submit(complex, 3, 4).attr("imag").result()
+            4.0
+        """
+        return self._submitter()(getattr, self, name)
+
+    def _submitter(self) -> Callable[..., "Future[Any]"]:
+        if self._owner is None:
+            raise RuntimeError(f"{self!r} was not submitted by an executor that could run a task with its result")
+        return self._owner.submit
 
     # --- waiting and decoding -----------------------------------------------------------------------------------------
 
@@ -271,8 +344,14 @@ class Future(StandardFuture[T], Generic[T]):
             if shielded:
                 signals.leave()
 
-    def _sleep(self, needed: Callable[[], bool], timeout: float | None) -> bool:
-        """Sleep until the next change, if it is still needed under the lock; false if none came in time."""
+    def _sleep(self, needed: Callable[[], bool], timeout: float | None, *, reading: bool = True) -> bool:
+        """Sleep until the next change, if it is still needed under the lock; false if none came in time.
+
+        Args:
+            needed: Whether there is something to wait for.
+            timeout: Seconds.
+            reading: Whether the change comes from a worker, so that somebody must read. Then no callback may wait.
+        """
         shielded = signals.enter()
         try:
             with _lock:
@@ -280,7 +359,7 @@ class Future(StandardFuture[T], Generic[T]):
                     return True
                 sleeper = Sleeper()
                 self._sleepers = [*(self._sleepers or ()), sleeper]
-            if self._owner is None:
+            if self._owner is None or not reading:
                 signals.wait(sleeper.lock, -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX))
             else:
                 self._owner.wait_for(sleeper, timeout)
@@ -314,20 +393,22 @@ class Future(StandardFuture[T], Generic[T]):
                 if mine:
                     self._decode_mine(payload)
                 else:
-                    self._sleep(lambda: self._decoding, None)
+                    self._sleep(lambda: self._decoding, None, reading=False)
         finally:
             if shielded:
                 signals.leave()
 
-    def _decode_mine(self, payload: bytes) -> None:
+    def _decode_mine(self, payload: bytes | Cause) -> None:
         try:
-            if self._failed:
+            if isinstance(payload, Cause):
+                self._exception = payload.error(self._label)
+            elif self._failed:
                 self._exception = decode_exception(payload)
                 if isinstance(self._exception, PayloadError) and self._label not in str(self._exception):
                     self._exception.add_note(f"This was task {self._label!r}.")  # who cannot load it cannot say
             else:
                 try:
-                    self._result = decode_value(payload)
+                    self._result = load_value(payload)
                 except Exception as error:  # noqa: BLE001  # loading runs the user's own constructors
                     error.add_note(f"This was the result of task {self._label!r}.")
                     self._exception = error
@@ -343,6 +424,15 @@ class Future(StandardFuture[T], Generic[T]):
         """Note the error with which the future will end."""
         self._exception = error
         self._failed = True
+
+    def _miss(self, cause: Cause) -> None:
+        """Note that the task cannot run."""
+        self._payload = self._cause = cause
+        self._failed = True
+
+    def way_from(self) -> Cause:
+        """Why a task that needs the result of this failed or cancelled one cannot run."""
+        return Cause.of(self, self._label) if self._cause is None else self._cause.then(self._label)
 
     def _end(self, state: str) -> None:
         """Change to a final state and wake whoever waits, but for the callbacks."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from slipstream.errors import PayloadError, WorkerLost
+from slipstream.errors import DependencyError, PayloadError, WorkerLost
 from slipstream.future import Future
 from slipstream.serde.callables import callable_label
 from slipstream.serde.exceptions import decode_exception
@@ -26,8 +26,8 @@ MAX_CHUNK_ITEMS = 32_768
 WINDOW_CHUNKS_PER_WORKER = 4
 
 
-#: What makes a chunk fail as a whole: its worker was lost, or it could not be loaded.
-_WHOLE = (WorkerLost, PayloadError)
+#: What makes a chunk fail as a whole: its worker was lost, it could not be loaded, or a future among its items failed.
+_WHOLE = (WorkerLost, PayloadError, DependencyError)
 
 
 class SubmitChunk(Protocol):

@@ -28,7 +28,7 @@ def submission(dice: random.Random, task: int) -> Submit:
         items=dice.choice((0, 0, 0, 10)),
         priority=dice.choice((0, 0, 1, -1)),
         worker_retries=dice.choice((0, 2)),
-        dependencies=inputs,
+        inputs=inputs,
         keep=dice.random() < 0.9,
     )
 

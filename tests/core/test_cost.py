@@ -4,15 +4,17 @@ import gc
 import itertools
 import sys
 import tracemalloc
+from collections import deque
 
 import pytest
 from turns import MS, US, Turns, submit
 
-from slipstream.core.events import FromClient, FromWorker, WorkerJoined
+from slipstream.core.events import ClientWaits, FromClient, FromWorker, WorkerJoined
 from slipstream.core.ready import ReadyQueue
 from slipstream.core.scheduler import Scheduler
+from slipstream.core.states import State
 from slipstream.core.tasks import Task, Worker
-from slipstream.protocol.messages import Cancel, Done
+from slipstream.protocol.messages import Cancel, Done, Started
 
 WORKERS = 1000
 
@@ -129,10 +131,113 @@ def test_balancing_looks_at_the_workers_that_it_asks_only(monkeypatch: pytest.Mo
     assert effort.of_turn() == (2, 0)
 
 
+class Looks:
+    """Counts how often anyone looks at the followers of a worker, and how often a task's home is looked for."""
+
+    def __init__(self, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.workers = self.homes = 0
+        looks, slot, home_of = self, Worker.followers, turns.scheduler.placement._home_of
+
+        class Followers:
+            def __get__(self, worker: Worker, kind: type) -> deque[Task]:
+                looks.workers += 1
+                return slot.__get__(worker, kind)
+
+            def __set__(self, worker: Worker, followers: deque[Task]) -> None:
+                slot.__set__(worker, followers)
+
+        def counted_home_of(task: Task) -> Worker | None:
+            self.homes += 1
+            return home_of(task)
+
+        monkeypatch.setattr(Worker, "followers", Followers())
+        for owner in (turns.scheduler, turns.scheduler.placement):
+            monkeypatch.setattr(owner, "_home_of", counted_home_of)
+
+    def of_turn(self) -> tuple[int, int]:
+        """Followers looked at and homes looked for since the last call."""
+        looks, self.workers, self.homes = (self.workers, self.homes), 0, 0
+        return looks
+
+
+def followed_workers(duration_ns: int) -> Turns:
+    """Each of many workers has two tasks, and one that follows."""
+    turns = many_workers(duration_ns)
+    turns.submit(*range(2 * WORKERS))
+    turns.turn(ClientWaits(0))
+    turns.client(*[submit(10_000 + w, inputs=(turns.held_by(w)[-1],)) for w in range(WORKERS)])
+    return turns
+
+
+def test_followers_that_gather_cost_a_submit_turn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = followed_workers(US)
+    assert turns.state(10_000) is State.WAITING
+    turns.pace_ns = 1
+    looks = Looks(turns, monkeypatch)
+    for n in range(10):
+        turns.submit(20_000 + n, inputs=(turns.held_by(5)[-1],))
+        workers, homes = looks.of_turn()
+        assert workers <= 5
+        assert homes <= 2
+
+
+@pytest.mark.parametrize("duration_ns", [6 * MS, 14 * MS])
+def test_followers_of_full_workers_cost_a_report_turn_nothing(
+    duration_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = followed_workers(duration_ns)
+    turns.turn(ClientWaits(0))
+    assert turns.state(10_000) is State.WAITING
+    looks, effort = Looks(turns, monkeypatch), Effort(turns, monkeypatch)
+    for worker in range(10):
+        turns.done(worker, turns.held_by(worker)[0], duration_ns=duration_ns)
+        workers, homes = looks.of_turn()
+        assert workers <= 5
+        assert homes <= 4
+        assert effort.of_turn()[0] <= 4
+
+
+def test_followers_of_workers_in_long_tasks_cost_a_report_turn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = many_workers(US)
+    turns.submit(*range(WORKERS))
+    for worker in range(1, WORKERS):
+        turns.worker(worker, Started(turns.held_by(worker)[0], 1))
+    turns.client(*[submit(10_000 + w, inputs=(turns.held_by(w)[-1],)) for w in range(1, WORKERS)])
+    looks, effort = Looks(turns, monkeypatch), Effort(turns, monkeypatch)
+    turns.done(0, *turns.held_by(0))
+    looks.of_turn(), effort.of_turn()
+    for task in range(50_000, 50_010):
+        turns.submit(task)
+        turns.done(0, task)
+        assert looks.of_turn()[0] <= 5
+        assert effort.of_turn()[0] <= 4
+
+
+def test_a_chain_costs_the_same_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = many_workers(US)
+    looks = Looks(turns, monkeypatch)
+    length = 5_000
+    turns.client(submit(0), *[submit(n, inputs=(n - 1,)) for n in range(1, length)])
+    worker = next(w for w in turns.scheduler.placement.workers if turns.held_by(w))
+    while turns.scheduler.live:
+        turns.done(worker, *turns.held_by(worker)[:100])
+    assert looks.of_turn()[1] <= 4 * length
+
+
+def test_a_fan_out_costs_its_root_no_more_than_a_few_hundred_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = many_workers(US)
+    turns.client(submit(0), *[submit(n, inputs=(0,)) for n in range(1, 1000)])
+    turns.lose(next(w for w in turns.scheduler.placement.workers if turns.held_by(w)))
+    looks = Looks(turns, monkeypatch)
+    for _ in range(3):  # it is sent again and again
+        turns.lose(next(w for w in turns.scheduler.placement.workers if turns.held_by(w)))
+        assert looks.of_turn()[1] <= 1000
+
+
 def test_a_pending_task_is_small() -> None:
     task = Scheduler()
     task.handle([FromClient(0, [submit(1, payload=b"")])], 0)
-    assert sys.getsizeof(task.tasks[1]) <= 208
+    assert sys.getsizeof(task.tasks[1]) <= 216
     assert not gc.is_tracked(task.tasks[1])
 
 
@@ -157,7 +262,7 @@ def test_memory_follows_live_tasks() -> None:
     scheduler.handle([WorkerJoined(7)], next(clock))
     for first in range(0, 30_000, 500):
         tasks = range(first, first + 500)
-        messages = [submit(n, dependencies=(n - 1,) if n % 500 > 480 else ()) for n in tasks]
+        messages = [submit(n, inputs=(n - 1,) if n % 500 > 480 else ()) for n in tasks]
         messages += [Cancel(n) for n in tasks if n % 7 == 0]
         scheduler.handle([FromClient(0, messages)], next(clock))
         while scheduler.live:

@@ -32,9 +32,9 @@ def test_a_ready_task_is_cancelled_at_once_and_never_sent() -> None:
 
 
 def test_a_waiting_task_is_cancelled_at_once_and_its_input_goes_on() -> None:
-    turns = given(7)
+    turns = given(7, duration_ns=None)
     turns.submit(1)
-    turns.submit(2, dependencies=(1,))
+    turns.submit(2, inputs=(1,))
     assert turns.client(Cancel(2)) == Told(clients={0: [TaskCancelled(2)]})
     assert turns.done(7, 1) == Told(clients={0: [TaskSucceeded(1, b"r", US)]})
 
@@ -199,16 +199,28 @@ def test_a_task_submitted_twice_is_the_client_s_fault_and_the_first_one_goes_on(
     assert turns.done(7, 1) == Told(clients={3: [TaskSucceeded(1, b"r", US)]})
 
 
-def test_an_unknown_input_is_the_client_s_fault_and_its_other_messages_count() -> None:
+def test_what_depends_on_an_unknown_task_is_refused_and_is_nobody_s_fault() -> None:
+    """The task may have ended, and been forgotten, while the message was on its way."""
     turns = given(7)
-    assert turns.client(submit(1, dependencies=(5,)), submit(2), client=3) == Told(
-        workers={7: [run(2)]},
-        faulty_clients={3: "task 1 depends on 5, which does not exist or was released"},
+    refused = submit(1, inputs=(2, 5), keep=True)
+    assert turns.client(submit(2), refused, submit(3), client=3) == Told(
+        workers={7: [run(2), run(3)]}, refused=[(3, refused)]
     )
+    assert list(turns.scheduler.tasks) == [2, 3]
+    assert (turns.scheduler.live, turns.scheduler.counters.submitted) == (2, 2)
+    assert not turns.scheduler.tasks[2].dependents
+    assert turns.submit(1, client=3).workers == {}  # its number is free
+    assert turns.state(1) is State.READY
+
+
+def test_what_depends_on_a_refused_task_is_refused_too() -> None:
+    turns = given()
+    first, second = submit(1, inputs=(5,)), submit(2, inputs=(1,))
+    assert turns.client(first, second) == Told(refused=[(0, first), (0, second)])
 
 
 def test_a_task_cannot_depend_on_itself() -> None:
-    assert list(given().submit(1, dependencies=(1,)).faulty_clients) == [0]
+    assert given().submit(1, inputs=(1,)) == Told(refused=[(0, submit(1, inputs=(1,)))])
 
 
 @pytest.mark.parametrize("message", [Cancel(1), Release(1)], ids=lambda message: type(message).__name__)
@@ -226,7 +238,7 @@ def test_touching_another_client_s_task_is_a_fault(message: Cancel | Release) ->
 def test_what_a_client_that_left_wanted_and_has_not_started_is_cancelled_and_told_to_nobody() -> None:
     turns = given()
     turns.submit(1, 2, client=3)
-    turns.submit(3, client=3, dependencies=(1,))
+    turns.submit(3, client=3, inputs=(1,))
     turns.submit(4, client=4)
     assert turns.client_left(3) == Told()
     assert list(turns.scheduler.tasks) == [4]
@@ -255,18 +267,18 @@ def test_what_has_started_runs_to_its_end_and_is_told_to_nobody() -> None:
 def test_a_client_that_leaves_takes_the_tasks_of_others_that_need_its_own_along() -> None:
     turns = given()
     turns.submit(1, client=3)
-    turns.submit(2, client=4, dependencies=(1,))
-    assert turns.client_left(3) == Told(clients={4: [InputFailed(2, 1)]})
+    turns.submit(2, client=4, inputs=(1,))
+    assert turns.client_left(3) == Told(clients={4: [InputFailed(2, 1, 1)]})
 
 
 def test_a_result_of_a_client_that_left_stays_for_the_tasks_of_others() -> None:
     turns = given(7)
     turns.submit(1, client=3, keep=True)
     turns.done(7, 1)
-    turns.submit(2, client=4, dependencies=(1,))
+    turns.submit(2, client=4, inputs=(1,))
     turns.lose(7)
     turns.client_left(3)
-    assert turns.join(8).workers == {8: [run(2, 2, inputs=((1, b"r"),))]}
+    assert turns.join(8).workers == {8: [run(2, 2, inputs=(b"r",))]}
     turns.done(8, 2)
     assert turns.scheduler.tasks == {}
 

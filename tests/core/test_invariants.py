@@ -11,7 +11,7 @@ from slipstream.core.states import State
 from slipstream.core.tasks import NOWHERE, Worker
 from slipstream.errors import InternalError
 from slipstream.protocol.ids import WorkerId
-from slipstream.protocol.messages import Cancel, Started
+from slipstream.protocol.messages import Cancel, Expect, Started
 
 #: In the scheduler that `populated` makes.
 RUNNING, ASSIGNED, LATER, READY, WAITING, SUCCEEDED, CANCELLED = range(7)
@@ -28,7 +28,7 @@ def populated() -> Scheduler:
     turns.submit(RUNNING, ASSIGNED, LATER, keep=True)
     turns.worker(BUSY, Started(RUNNING, 1))
     turns.client(submit(READY), submit(CANCELLED, keep=True), Cancel(CANCELLED))
-    turns.submit(WAITING, dependencies=(READY, SUCCEEDED))
+    turns.submit(WAITING, inputs=(READY, SUCCEEDED))
     return turns.scheduler
 
 
@@ -91,7 +91,11 @@ BROKEN: dict[str, Callable[[Scheduler], object]] = {
     "takes what is forgotten": lambda s: s.tasks.pop(SUCCEEDED),
     "outlived its losses": set_task(READY, losses=1),
     "unknown to 5": set_task(SUCCEEDED, dependents=None),
-    "holds its payload after its end": set_task(SUCCEEDED, payload=b"p"),
+    "holds its payload or inputs after its end: .*payload=b'p'": set_task(SUCCEEDED, payload=b"p"),
+    "holds its payload or inputs after its end: .*payload=b''": set_task(SUCCEEDED, inputs=(b"i",)),
+    "depends on other tasks than its inputs": set_task(WAITING, inputs=(b"i", READY)),
+    "a worker that is gone has followers": lambda s: s.placement.followed.update({SPARE: Worker(SPARE)}),
+    "followers are due, and there are none": lambda s: setattr(s.placement, "follow_deadline", 1),
     "not forgotten": set_task(CANCELLED, kept=False),
     "has dependents after it failed": set_task(CANCELLED, dependents={WAITING: None}),
     "result in the wrong state": set_task(SUCCEEDED, result=None),
@@ -136,7 +140,7 @@ def test_nothing_is_wrong_with_what_is_broken_below() -> None:
     assert scheduler.tasks[READY].worker == NOWHERE
 
 
-@pytest.mark.parametrize(("complaint", "break_it"), BROKEN.items(), ids=[name.split(":")[0] for name in BROKEN])
+@pytest.mark.parametrize(("complaint", "break_it"), BROKEN.items(), ids=BROKEN)
 def test_a_broken_invariant_is_named(complaint: str, break_it: Callable[[Scheduler], object]) -> None:
     scheduler = populated()
     break_it(scheduler)
@@ -150,4 +154,25 @@ def test_a_held_worker_must_have_something_to_complete() -> None:
     turns.scheduler.placement.idle.clear()
     worker(turns.scheduler).held = True
     with pytest.raises(InternalError, match="worker 7 is held with nothing to complete"):
+        check_invariants(turns.scheduler)
+
+
+def test_what_misses_an_input_must_not_be_asked_back() -> None:
+    turns = Turns()
+    turns.learn(b"f", MS)
+    turns.join(BUSY)
+    turns.submit(READY)
+    turns.submit(WAITING, inputs=(READY,))
+    assert turns.state(WAITING) is State.ASSIGNED
+    turns.scheduler.tasks[WAITING].retracting = True
+    with pytest.raises(InternalError, match=r"asked back ahead of its inputs: .*task=4"):
+        check_invariants(turns.scheduler)
+
+
+def test_a_value_must_not_outlive_its_dependents() -> None:
+    turns = Turns()
+    turns.client(Expect(READY))
+    check_invariants(turns.scheduler)
+    turns.scheduler.tasks[READY].dependents = {}
+    with pytest.raises(InternalError, match="not dropped with its last dependent"):
         check_invariants(turns.scheduler)

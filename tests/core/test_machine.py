@@ -1,10 +1,12 @@
 """Any order of legal events: the invariants hold after each, and every promise of the scheduler is kept.
 
 The machine plays the clients and the workers, and knows the truth about both. What the scheduler says is held against
-it: a task is run only where nobody runs it, an attempt is never used twice, and every task of a client that is there
-ends exactly once, with what its worker said, or for a reason that has happened.
+it: a task is run only where nobody runs it, with its inputs or where these come about, an attempt is never used twice,
+and every task of a client that is there ends exactly once, with what its worker said, or for a reason that has
+happened.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +26,18 @@ from slipstream.core.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from slipstream.core.states import LIVE, PLACED
+from slipstream.core.states import LIVE, PLACED, State
 from slipstream.protocol.messages import (
     Cancel,
     Done,
+    Expect,
     Failed,
     Gave,
     InputFailed,
     Kept,
     Lacks,
     Message,
+    Provide,
     Release,
     Retract,
     Run,
@@ -61,11 +65,12 @@ def some_of(things: list[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
 
 @dataclass
 class Played:
-    """A task as its client and its workers know it."""
+    """A task as its client and its workers know it; or a value that its client promised."""
 
     task: int
     client: int
-    dependencies: tuple[int, ...]
+    #: Numbers of tasks and values, and results that were there.
+    inputs: tuple[int | bytes, ...]
     worker_retries: int
     #: Whether its client holds a reference to it.
     kept: bool
@@ -77,6 +82,15 @@ class Played:
     #: What a worker said of its end, and has not been told to the client yet.
     said: Message | None = None
     outcome: Message | None = None
+    #: It is no task, but a value; and that value, when it was provided.
+    expected: bool = False
+    value: bytes | None = None
+    #: The scheduler would not have it.
+    refused: bool = False
+
+    @property
+    def dependencies(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(value for value in self.inputs if isinstance(value, int)))
 
 
 @dataclass
@@ -84,8 +98,21 @@ class Staff:
     """A worker, and what it has: attempts in the order in which they came."""
 
     held: dict[int, int] = field(default_factory=dict)
+    #: Of what it holds: the tasks whose results it is to have by itself.
+    needs: dict[int, set[int]] = field(default_factory=dict)
+    #: Tasks that it has run, and whose results it still has.
+    results: set[int] = field(default_factory=set)
     started: int | None = None
     asked: list[Attempt] = field(default_factory=list)
+
+    def could_have_run(self) -> list[int]:
+        """What it can come to in its order, if all before goes well."""
+        results, possible = set(self.results), []
+        for task in self.held:
+            if self.needs[task] <= results:
+                possible.append(task)
+                results.add(task)
+        return possible
 
 
 class Machine(RuleBasedStateMachine):
@@ -116,6 +143,12 @@ class Machine(RuleBasedStateMachine):
         told = self.turns.turn(*events)
         assert (told.faulty_workers, told.faulty_clients) == ({}, {})
         self.check_commands(told)
+        for client, message in told.refused:
+            task = self.tasks[message.task]
+            assert task.client == client
+            inputs = [self.tasks[identity] for identity in task.dependencies]
+            assert any(one.expected or one.refused for one in inputs), "refused without a reason"
+            task.refused, task.kept = True, False
         for client, notices in told.clients.items():
             assert notices
             assert client in self.clients
@@ -129,23 +162,35 @@ class Machine(RuleBasedStateMachine):
             worker = self.workers[identity]
             for command in commands:
                 if isinstance(command, Run):
-                    self.check_run(command)
+                    self.check_run(command, worker)
                     worker.held[command.task] = command.attempt
+                    worker.needs[command.task] = {value for value in command.inputs if isinstance(value, int)}
                 else:
                     assert isinstance(command, Retract)
                     assert not worker.asked, "asked again before the answer"
                     worker.asked = list(command.tasks)
 
-    def check_run(self, command: Run) -> None:
+    def check_run(self, command: Run, worker: Staff) -> None:
         task = self.tasks[command.task]
         assert task.outcome is None
+        assert not task.expected
+        assert not task.refused
         assert not any(command.task in worker.held for worker in self.workers.values()), "run at two places"
         assert command.attempt > task.last_attempt, "an attempt used twice"
         task.last_attempt = command.attempt
-        results = tuple((identity, self.result_of(identity)) for identity in task.dependencies)
-        assert command.inputs == results
+        assert len(command.inputs) == len(task.inputs)
+        for sent, wanted in zip(command.inputs, task.inputs, strict=True):
+            if isinstance(sent, int):
+                assert sent == wanted
+                assert sent in worker.held, "its worker is not to make the input"
+            else:
+                assert sent == (wanted if isinstance(wanted, bytes) else self.result_of(wanted))
 
     def result_of(self, task: int) -> bytes:
+        if self.tasks[task].expected:
+            value = self.tasks[task].value
+            assert value is not None
+            return value
         outcome = self.tasks[task].outcome or self.tasks[task].said
         assert isinstance(outcome, Done | TaskSucceeded)
         return outcome.payload
@@ -154,6 +199,8 @@ class Machine(RuleBasedStateMachine):
         task = self.tasks[notice.task]
         assert task.client == client
         assert task.outcome is None, "told after its end"
+        assert not task.expected, "a value is told of"
+        assert not task.refused
         if isinstance(notice, TaskRunning):
             return
         said, task.said, task.outcome = task.said, None, notice
@@ -172,19 +219,37 @@ class Machine(RuleBasedStateMachine):
             assert task.losses == task.worker_retries + 1
             assert notice.attempt == task.last_attempt
             return
-        assert not any(task.task in worker.held for worker in self.workers.values()), "ended while at a worker"
+        having = [worker for worker in self.workers.values() if task.task in worker.held]
         if isinstance(notice, TaskCancelled):
+            assert not having, "cancelled while at a worker"
             assert task.cancel_wanted
             return
         assert isinstance(notice, InputFailed)
         assert notice.root in self.roots_of(task)
+        assert notice.input in task.dependencies
+        self.check_input_of(notice)
+        for worker in having:  # it was sent ahead of the input; what the worker will say is stale
+            assert notice.input in worker.needs[task.task]
+            assert notice.input not in worker.results
+            self.past.append((task.task, worker.held.pop(task.task)))
+
+    def check_input_of(self, notice: InputFailed) -> None:
+        """What happened to the input was told before, unless it is a value or was that of a client that has left."""
+        cause = self.tasks[notice.input]
+        if isinstance(cause.outcome, InputFailed):
+            assert notice.root == cause.outcome.root
+        elif cause.client in self.clients:
+            assert cause.expected or isinstance(cause.outcome, TaskFailed | TaskLost | TaskCancelled)
+            assert notice.root == notice.input
 
     def roots_of(self, task: Played) -> set[int]:
         """Tasks at the root of a failure that this one may be told of."""
         roots: set[int] = set()
         for identity in task.dependencies:
             outcome = self.tasks[identity].outcome
-            if isinstance(outcome, InputFailed):
+            if self.tasks[identity].expected:
+                roots |= set() if self.tasks[identity].value is not None else {identity}
+            elif isinstance(outcome, InputFailed):
                 roots.add(outcome.root)
             elif isinstance(outcome, TaskFailed | TaskLost | TaskCancelled):
                 roots.add(identity)
@@ -198,9 +263,14 @@ class Machine(RuleBasedStateMachine):
             return
         scheduler = self.turns.scheduler
         live = {identity for identity, task in scheduler.tasks.items() if task.state in LIVE}
-        waited_for = {t.task for t in self.tasks.values() if t.client in self.clients and t.outcome is None}
+        present = [task for task in self.tasks.values() if task.client in self.clients and not task.refused]
+        waited_for = {task.task for task in present if not task.expected and task.outcome is None}
         assert waited_for <= live
-        assert all(self.tasks[identity].client not in self.clients for identity in live - waited_for)
+        others = [self.tasks[identity] for identity in live - waited_for]
+        assert all(task.client not in self.clients or task.expected for task in others)
+        for task in self.values():
+            if scheduler.tasks[task.task].dependents is not None:
+                assert scheduler.tasks[task.task].dependents, "not dropped with its last dependent"
         at_workers = {
             (task.worker, identity, task.attempt) for identity, task in scheduler.tasks.items() if task.state in PLACED
         }
@@ -212,9 +282,15 @@ class Machine(RuleBasedStateMachine):
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
-    @initialize(workers=st.integers(0, 2), pace_ns=st.sampled_from([500 * US, 500 * US, 20 * US]))
-    def begin(self, workers: int, pace_ns: int) -> None:
+    @initialize(
+        workers=st.integers(0, 2),
+        pace_ns=st.sampled_from([500 * US, 500 * US, 20 * US]),
+        measured_ns=st.sampled_from([US, None, US, 2 * MS]),
+    )
+    def begin(self, workers: int, pace_ns: int, measured_ns: int | None) -> None:
         self.pace_ns = pace_ns  # at leisure, or so fast that all is one stream
+        if measured_ns is not None:  # else nothing is sent ahead before the first report
+            self.turns.learn(b"f", measured_ns)
         for _ in range(workers):
             self.a_worker_joins(more=False)
 
@@ -222,20 +298,41 @@ class Machine(RuleBasedStateMachine):
         """Tasks that the client may still name."""
         return [task for task in self.tasks.values() if task.client == client and task.kept]
 
+    def values(self) -> list[Played]:
+        """Values that were promised, not provided, and are waited for."""
+        known = self.turns.scheduler.tasks
+        promised = [task for task in self.tasks.values() if task.expected and task.client in self.clients]
+        return [task for task in promised if task.task in known and known[task.task].state is State.EXPECTED]
+
     @rule(data=st.data(), count=st.integers(1, 5), dropped=st.booleans(), more=MORE)
     def a_client_submits_a_graph(self, data: st.DataObject, count: int, dropped: bool, more: bool) -> None:
         """Tasks that may depend on one another and on earlier ones, and all but the last perhaps dropped at once."""
         client = data.draw(st.sampled_from(sorted(self.clients)), "client")
         known = [task.task for task in self.own(client)]
         messages: list[Any] = []
+        if data.draw(st.sampled_from([False, False, True]), "with a new value"):
+            value = Played(len(self.tasks), client, (), 0, False, expected=True)
+            self.tasks[value.task] = value
+            messages.append(Expect(value.task))
+            known.append(value.task)
+        known += [task.task for task in self.tasks.values() if task.expected and task.client == client][-2:]
+        shape = data.draw(st.sampled_from(["any", "any", "chain", "fan-out"]), "shape")
+        first = known[-1:]
         for _ in range(count):
-            dependencies = data.draw(some_of(known[-3:]), "dependencies")
-            messages.append(self.new_task(client, dependencies, data.draw(st.integers(0, 2), "worker retries")))
+            if shape == "any":
+                inputs = data.draw(some_of(known[-3:]), "inputs")
+            else:
+                inputs = tuple(known[-1:] if shape == "chain" else first)
+            if data.draw(st.sampled_from([False, False, True]), "with others"):
+                inputs = (b"there", *inputs, *inputs)
+            messages.append(self.new_task(client, inputs, data.draw(st.integers(0, 2), "worker retries")))
             known.append(messages[-1].task)
+            first = first or known[-1:]
         if dropped:
-            messages += [Release(message.task) for message in messages[:-1]]
-            for message in messages[count:]:
-                self.tasks[message.task].kept = False
+            released = [message.task for message in messages[:-1] if isinstance(message, Submit)]
+            messages += map(Release, released)
+            for task in released:
+                self.tasks[task].kept = False
         self.happens(FromClient(client, messages), more=more)
 
     @precondition(lambda self: len(self.tasks) < 300)
@@ -248,11 +345,11 @@ class Machine(RuleBasedStateMachine):
         self.happens(FromClient(client, messages), more=more)
 
     def new_task(
-        self, client: int, dependencies: tuple[int, ...], worker_retries: int, *, keep: bool = True, **options: Any
+        self, client: int, inputs: tuple[int | bytes, ...], worker_retries: int, *, keep: bool = True, **options: Any
     ) -> Submit:
-        task = Played(len(self.tasks), client, dependencies, worker_retries, keep)
+        task = Played(len(self.tasks), client, inputs, worker_retries, keep)
         self.tasks[task.task] = task
-        return submit(task.task, dependencies=dependencies, worker_retries=worker_retries, keep=keep, **options)
+        return submit(task.task, inputs=inputs, worker_retries=worker_retries, keep=keep, **options)
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), more=MORE)
@@ -272,6 +369,13 @@ class Machine(RuleBasedStateMachine):
         for task in chosen:
             task.kept = False
         self.happens(FromClient(client, [Release(task.task) for task in chosen]), more=more)
+
+    @precondition(lambda self: not self.pending and self.values())
+    @rule(data=st.data(), value=st.sampled_from([b"v", b"v", None]), more=MORE)
+    def a_client_provides(self, data: st.DataObject, value: bytes | None, more: bool) -> None:
+        task = data.draw(st.sampled_from(self.values()), "value")
+        task.value = value
+        self.happens(FromClient(task.client, [Provide(task.task, value)]), more=more)
 
     @precondition(lambda self: len(self.clients) > 1)
     @rule(data=st.data(), more=MORE)
@@ -294,7 +398,8 @@ class Machine(RuleBasedStateMachine):
     def a_worker_is_lost(self, data: st.DataObject, more: bool) -> None:
         identity, worker = self.any_worker(data)
         held = list(worker.held.items())
-        last = data.draw(st.none() | st.sampled_from(held), "ran last") if held else None
+        possible = [(task, worker.held[task]) for task in worker.could_have_run()]
+        last = data.draw(st.none() | st.sampled_from(possible), "ran last") if possible else None
         running = last if data.draw(st.booleans(), "and still runs") else None
         if running is not None:
             self.tasks[running[0]].losses += 1
@@ -314,24 +419,43 @@ class Machine(RuleBasedStateMachine):
         held = list(worker.held)
         # All of many, or some of the first few: a worker goes through its tasks in order.
         chosen = data.draw(st.sampled_from([held[:1], held]) | some_of(held[:4]), "tasks")
+        failing = chosen[-1] if failed and chosen else None
+        self.happens(FromWorker(identity, self.run_through(worker, chosen, failing, duration_ns)), more=more)
+
+    def run_through(self, worker: Staff, chosen: Sequence[int], failing: int | None, duration_ns: int) -> list[Any]:
+        """What a worker says that comes to these tasks, in this order: one whose inputs it does not have, it lacks."""
         messages: list[Any] = []
         for task in chosen:
             attempt = worker.held.pop(task)
             self.past.append((task, attempt))
             if worker.started == task:
                 worker.started = None
-            kind = Failed if failed and task == chosen[-1] else Done
+            if not worker.needs[task] <= worker.results:
+                messages.append(Lacks(((task, attempt),)))
+                continue
+            kind = Failed if task == failing else Done
             message = kind(task, attempt, duration_ns, b"of %d" % task)
+            if kind is Done:
+                worker.results.add(task)
             self.tasks[task].said = message
             messages.append(message)
-        self.happens(FromWorker(identity, messages), more=more)
+        return messages
+
+    @precondition(lambda self: any(worker.results for worker in self.workers.values()))
+    @rule(data=st.data())
+    def a_worker_drops_results(self, data: st.DataObject) -> None:
+        """It says nothing of it."""
+        having = [identity for identity, worker in self.workers.items() if worker.results]
+        worker = self.workers[data.draw(st.sampled_from(having), "worker")]
+        worker.results -= set(data.draw(some_of(sorted(worker.results)[-3:]), "results"))
 
     @precondition(lambda self: any(worker.held for worker in self.workers.values()))
     @rule(data=st.data(), more=MORE)
     def a_worker_says_that_it_started(self, data: st.DataObject, more: bool) -> None:
         identity, worker = self.any_worker(data, busy=True)
-        if worker.started is None:
-            worker.started = data.draw(st.sampled_from(list(worker.held)), "task")
+        possible = [task for task in worker.held if worker.needs[task] <= worker.results]
+        if worker.started is None and possible:
+            worker.started = data.draw(st.sampled_from(possible), "task")
             self.happens(FromWorker(identity, [Started(worker.started, worker.held[worker.started])]), more=more)
 
     @precondition(lambda self: any(worker.held for worker in self.workers.values()))
@@ -398,18 +522,23 @@ class Machine(RuleBasedStateMachine):
         self.joined += 1
         self.workers[self.joined] = Staff()
         self.happens(WorkerJoined(self.joined), more=False)
-        rounds = len(self.tasks) + 1
+        for task in self.values():
+            task.value = b"v"
+            self.happens(FromClient(task.client, [Provide(task.task, b"v")]), more=False)
+        rounds = 2 * len(self.tasks) + 2
         while self.turns.scheduler.live and rounds:
             rounds -= 1
             self.turns.now += MS  # so that nothing is held back
             for identity, worker in self.workers.items():
-                messages = [Done(task, attempt, US, b"of %d" % task) for task, attempt in worker.held.items()]
-                for message in messages:
-                    self.tasks[message.task].said = message
-                worker.held, worker.started, worker.asked = {}, None, []
+                worker.asked = []
+                messages = self.run_through(worker, list(worker.held), None, US)
                 self.happens(FromWorker(identity, messages), more=False)
-        assert self.turns.scheduler.live == 0
-        assert all(task.outcome is not None for task in self.tasks.values() if task.client in self.clients)
+        assert self.turns.scheduler.live == len(self.values())
+        present = [task for task in self.tasks.values() if task.client in self.clients]
+        assert all(task.outcome is not None for task in present if not task.expected and not task.refused)
+        placement = self.turns.scheduler.placement
+        assert not any(worker.followers for worker in placement.workers.values())
+        assert placement.wake_at is None
         for client in sorted(self.clients):
             self.happens(FromClient(client, [Release(task.task) for task in self.own(client)]), more=False)
         assert self.turns.scheduler.tasks == {}

@@ -4,27 +4,29 @@ Each pair starts from a task that legal events brought into the state. Where an 
 fed; where none can, since the scheduler never does such a thing or takes the message for stale, the step is called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from turns import MS, Turns, submit
+from turns import MS, US, Turns, submit
 
 from slipstream.core.events import Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
 from slipstream.core.scheduler import Scheduler
 from slipstream.core.states import FAULT, IGNORED, LIVE, PLACED, TABLE, Input, State, Step
-from slipstream.core.tasks import Task
+from slipstream.core.tasks import Task, Worker
 from slipstream.errors import InternalError
 from slipstream.protocol.ids import MAIN_CLIENT
-from slipstream.protocol.messages import Cancel, Done, Failed, Gave, Kept, Lacks, Release, Started
+from slipstream.protocol.messages import Cancel, Done, Expect, Failed, Gave, Kept, Lacks, Provide, Release, Started
 
-#: The task that the tests are about, its worker, and a task that it may depend on.
-TASK, WORKER, INPUT = 1, 7, 100
+#: The task that the tests are about, its worker, a task that it may depend on, and one that may depend on it.
+TASK, WORKER, INPUT, OUTPUT = 1, 7, 100, 200
 #: Makes a turn's worth of RETRACT: this many more tasks at the worker, and a worker that has nothing to do.
 FILLERS, IDLE_WORKER = 4, 8
 
-BY_CLIENT = frozenset({Input.CANCEL, Input.RELEASE})
+BY_CLIENT = frozenset({Input.CANCEL, Input.RELEASE, Input.PROVIDED})
 BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT, Input.LACKED})
+#: What may happen to a task that was sent ahead as long as its input is missing.
+AHEAD = frozenset({Input.INPUT_FAILED, Input.GAVE, Input.LACKED, Input.WORKER_LOST, Input.LOST_RUNNING})
 CELLS = [(state, what) for state in State for what in Input]
 HANDLED = [(state, what) for state, what in CELLS if isinstance(TABLE[state][what], Step)]
 FORGOTTEN = "forgotten"
@@ -44,13 +46,17 @@ def watch(scheduler: Scheduler) -> list[Transition]:
     def watched(state: State, what: Input, step: Callable[[Task, Any], None]) -> Callable[[Task, Any], None]:
         def handler(task: Task, cause: Any) -> None:
             step(task, cause)
-            seen.append(Transition(task.task, state, what, task.state if task.task in scheduler.tasks else FORGOTTEN))
+            forgotten = task.task not in scheduler.tasks and state is not State.EXPECTED  # which nobody keeps
+            seen.append(Transition(task.task, state, what, FORGOTTEN if forgotten else task.state))
 
         return handler
 
     scheduler._steps = [[watched(s, i, scheduler._steps[s][i]) for i in Input] for s in State]
-    # Placement takes this step without a look at the table.
-    scheduler.placement._assign = scheduler._steps[State.READY][Input.ASSIGN]
+
+    def assign(task: Task, worker: Worker) -> None:
+        scheduler._steps[task.state][Input.ASSIGN](task, worker)
+
+    scheduler.placement._assign = assign  # placement takes this step without a look at the table
     return seen
 
 
@@ -60,7 +66,11 @@ def bring(state: State, **fields: Any) -> Turns:
     if state is State.WAITING:
         turns.join(WORKER)
         turns.submit(INPUT, keep=True)
-        turns.submit(TASK, dependencies=(INPUT,), keep=True, **fields)
+        turns.submit(TASK, inputs=(INPUT,), keep=True, **fields)
+    elif state is State.EXPECTED:
+        turns.join(WORKER)
+        turns.client(Expect(TASK))
+        turns.submit(OUTPUT, inputs=(TASK,))
     elif state is State.READY:
         turns.submit(TASK, keep=True, **fields)
     elif state is State.CANCELLED:
@@ -90,11 +100,33 @@ def bring_behind_others() -> Turns:
     return turns
 
 
+def bring_ahead(**fields: Any) -> Turns:
+    """TASK is ASSIGNED ahead of INPUT, which its worker has as well."""
+    turns = Turns()
+    turns.learn(b"f", US)
+    turns.join(WORKER)
+    turns.submit(INPUT, keep=True)
+    turns.submit(TASK, inputs=(INPUT,), keep=True, **fields)
+    assert (turns.state(TASK), turns.scheduler.tasks[TASK].missing) == (State.ASSIGNED, 1)
+    return turns
+
+
+def bring_before_a_follower_may_go(**fields: Any) -> Turns:
+    """TASK is WAITING for a READY task, and the next worker that joins will get both."""
+    turns = Turns()
+    turns.learn(b"f", US)
+    turns.submit(INPUT, keep=True)
+    turns.submit(TASK, inputs=(INPUT,), keep=True, **fields)
+    assert turns.state(TASK) is State.WAITING
+    return turns
+
+
 def message_for(what: Input, attempt: int) -> Any:
     """What a client or a worker says to cause an input."""
     return {
         Input.CANCEL: Cancel(TASK),
         Input.RELEASE: Release(TASK),
+        Input.PROVIDED: Provide(TASK, b"v"),
         Input.STARTED: Started(TASK, attempt),
         Input.DONE: Done(TASK, attempt, 5, b"r"),
         Input.RAISED: Failed(TASK, attempt, 5, b"e"),
@@ -123,12 +155,30 @@ def event_for(what: Input, attempt: int) -> Event:
 def outcomes(state: State, what: Input) -> set[State | str]:
     """What becomes of the task by a handled input, over all the ways that matter: kept or not, to be retried or not."""
     after: set[State | str] = set()
-    for worker_retries in (0, 1):
-        turns = bring_behind_others() if what is Input.RETRACT else bring(state, worker_retries=worker_retries)
+    for turns in prepared(state, what):
         transitions = watch(turns.scheduler)
         turns.turn(event_for(what, turns.attempt(TASK)))
         after |= {t.after for t in transitions if (t.task, t.state, t.what) == (TASK, state, what)}
+    if what is Input.PROVIDED:
+        turns = bring(state)
+        transitions = watch(turns.scheduler)
+        turns.client(Provide(TASK, None))
+        after |= {t.after for t in transitions if (t.task, t.what) == (TASK, what)}
     return after
+
+
+def prepared(state: State, what: Input) -> Iterator[Turns]:
+    """The task in that state, once for each way that matters: retried or not, with its inputs or ahead of them."""
+    if what is Input.RETRACT:
+        yield bring_behind_others()
+        return
+    for worker_retries in (0, 1):
+        if (state, what) == (State.WAITING, Input.ASSIGN):
+            yield bring_before_a_follower_may_go(worker_retries=worker_retries)
+        elif (state, what) != (State.ASSIGNED, Input.INPUT_FAILED):
+            yield bring(state, worker_retries=worker_retries)
+        if state is State.ASSIGNED and what in AHEAD:
+            yield bring_ahead(worker_retries=worker_retries)
 
 
 @pytest.mark.parametrize(("state", "what"), HANDLED, ids=lambda value: value.name)
@@ -213,7 +263,7 @@ def test_every_handler_that_the_table_names_exists() -> None:
 
 
 def test_the_table_has_a_cell_for_each_pair() -> None:
-    assert [(state, what) for state, row in TABLE.items() for what in row] == CELLS
+    assert sorted((state, what) for state, row in TABLE.items() for what in row) == CELLS
 
 
 def test_states_change_only_by_the_table() -> None:

@@ -5,13 +5,16 @@ turns are no stream. Every invariant is checked after each turn.
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from slipstream.core.effects import Effects
 from slipstream.core.events import ClientLeft, Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
 from slipstream.core.invariants import check_invariants
+from slipstream.core.placement import HIGH_WATER_NS, LOW_WATER_NS
 from slipstream.core.scheduler import Scheduler
 from slipstream.core.states import State
+from slipstream.core.tasks import Task, Worker
 from slipstream.protocol.ids import MAIN_CLIENT
 from slipstream.protocol.messages import Done, Retract, Run, Submit
 
@@ -29,6 +32,7 @@ class Told:
     faulty_workers: dict[int, str] = field(default_factory=dict)
     faulty_clients: dict[int, str] = field(default_factory=dict)
     lacking: list[tuple[int, bytes]] = field(default_factory=list)
+    refused: list[tuple[int, Submit]] = field(default_factory=list)
 
     @classmethod
     def by(cls, effects: Effects) -> "Told":
@@ -39,6 +43,7 @@ class Told:
             effects.faulty_workers,
             effects.faulty_clients,
             effects.lacking,
+            effects.refused,
         )
 
     def sent_to(self, worker: int) -> list[int]:
@@ -65,9 +70,33 @@ class Turns:
 
     def turn(self, *events: Event) -> Told:
         told = Told.by(self.scheduler.handle(events, self.now))
+        assert told.wake_at is None or told.wake_at > self.now, "would be called again and again"
         if self.checked:
             check_invariants(self.scheduler)
+            assert not self.forgotten_followers()
         return told
+
+    def forgotten_followers(self) -> list[int]:
+        """First in line to follow a hungry worker, which has room for it, and nothing is to be done about it.
+
+        Only where there is one worker: what others report changes what is expected to have room.
+        """
+        placement = self.scheduler.placement
+        if len(placement.workers) != 1 or placement.wake_at is not None:
+            return []
+        (worker,) = placement.workers.values()
+        if worker.long is not None or worker.held or len(worker.tasks) > 1 or worker.backlog_ns >= LOW_WATER_NS:
+            return []
+        return [task.task for task in islice(worker.followers, 1) if self._fits(task, worker)]
+
+    def _fits(self, task: Task, worker: Worker) -> bool:
+        per_item = self.scheduler.durations.estimate(task.digest)
+        if task.suspicions or per_item is None or self.scheduler.ready.precedes(task.priority):
+            return False
+        missing = [t for n in task.dependencies if (t := self.scheduler.tasks[n]).state is not State.SUCCEEDED]
+        at_home = all(dependency.worker == worker.worker and not dependency.retracting for dependency in missing)
+        fits = worker.backlog_ns + per_item * (task.items or 1) <= HIGH_WATER_NS
+        return task.state is State.WAITING and at_home and fits
 
     def join(self, *workers: int) -> Told:
         """One turn in which these workers join: the last first, so that the first named is the next to be served."""

@@ -166,14 +166,12 @@ def test_reducers_that_raise_anything_cost_one_future(executor, error):
     assert executor.submit(calls.add, 1, 1).result() == 2
 
 
-def test_an_executor_or_a_future_in_a_payload_is_refused_and_does_not_hang(executor):
-    other = executor.submit(calls.add, 1, 1)
-    for culprit in (executor, other, [executor], {"a": [other]}):
+def test_an_executor_in_a_payload_is_refused_and_does_not_hang(executor):
+    for culprit in (executor, [executor], {"a": [executor]}):
         with pytest.raises(PayloadError, match="cannot be"):
             executor.submit(calls.echo, culprit).result()
     with pytest.raises(PayloadError):
         executor.submit(executor.submit, calls.add, 1, 1).result()
-    assert other.result() == 2
 
 
 # --- what tasks raise -------------------------------------------------------------------------------------------------

@@ -92,6 +92,9 @@ class FakePool:
         self._sink = sink
         self._wanted = workers
 
+    def guard(self, directories: Sequence[str]) -> None:
+        pass
+
     def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
         worker = self.workers.get(slot)
         commands = tuple(commands_of(body, None if worker is None else worker.definitions))
@@ -238,7 +241,7 @@ class FakePool:
             return self._answer(run)
         definition = Definition(run.definition) if run.definition else None
         classes = Definition(run.classes) if run.classes else None
-        written, _, _ = run_task(structs.astuple(run)[:-2], definition, classes, worker.page)
+        written, _, _ = run_task(structs.astuple(run)[:-2], definition, classes, list(run.inputs), worker.page)
         (report,) = decode_reports(b"".join(encode_reports([written])))
         return (report if self._duration_ns is None else structs.replace(report, duration_ns=self._duration_ns),)
 

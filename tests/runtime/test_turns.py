@@ -8,7 +8,7 @@ import pytest
 from fake_pool import LIMIT_S, FakePool, InThread, eventually, executor_over, workers_up
 
 from slipstream.protocol.ids import SlotId, TaskId
-from slipstream.protocol.messages import Cancel, Done, Environment, Run
+from slipstream.protocol.messages import Cancel, Done, Environment, Run, Storage
 from slipstream.runtime import engine as engine_module
 from slipstream.runtime.outbox import Outbox
 from slipstream.serde.callables import identify
@@ -43,7 +43,7 @@ def check_frames_against_turns(pool, log):
     for slot in {frame.slot for frame in pool.frames}:
         turns = log.sent_to(slot)
         frames = [
-            [command for command in frame.commands if type(command) is not Environment]
+            [command for command in frame.commands if type(command) not in (Environment, Storage)]
             for frame in pool.frames
             if frame.slot == slot
         ]
@@ -215,7 +215,7 @@ def test_a_changed_import_path_goes_before_the_next_task_and_in_its_frame(monkey
         future.result(LIMIT_S)
         executor.submit(abs, 3).result(LIMIT_S)
     kinds = [[type(command) for command in frame.commands] for frame in pool.frames]
-    assert kinds == [[Environment, Run], [Environment, Run], [Run]]
+    assert kinds == [[Environment, Storage, Run], [Environment, Run], [Run]]
     assert pool.frames[0].commands[0].sys_path[0] != "/somewhere/else"
     assert pool.frames[1].commands[0].sys_path[0] == "/somewhere/else"
 

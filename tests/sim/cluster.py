@@ -9,8 +9,8 @@
 
 Whatever takes time takes a time that the dice say; so a seed tells the whole story, and the same seed tells it again.
 Every message is encoded, cut into pieces, put together by a `FrameReader` and decoded. A worker behaves as a real one
-does: it reports in batches, says that a task has outlived the tick, gives back what it has not started, answers
-retractions, and dies at any moment with whatever it had not said.
+does: it reports in batches, says that a task has outlived the tick, gives back what it has not started, lacks inputs,
+answers retractions, and dies at any moment with whatever it had not said.
 
 Never here: what ought to come of it. That is in `promises`.
 """
@@ -58,6 +58,7 @@ class Cluster:
         dice: says how long everything takes.
         delay_ns: longest time for a piece of a frame to arrive.
         silence_ns: longest time for which a worker's sentry cannot speak.
+        results_kept: how many results of its own tasks a worker has at hand for others.
         replace_ns: longest time until a lost worker's successor is up; None: it has none.
         check_every: after how many turns each every invariant of the scheduler is checked; that walks over all tasks.
     """
@@ -65,6 +66,7 @@ class Cluster:
     dice: random.Random
     delay_ns: int = 100 * US
     silence_ns: int = 2 * MS
+    results_kept: int = 1000
     replace_ns: int | None = 20 * MS
     check_every: int = 20
     timeline: Timeline = field(default_factory=Timeline)
@@ -166,12 +168,16 @@ class Cluster:
             self.clients[client].notices.send(notices)
             if client in self._clients_left:
                 self.faults.append(f"client {client} has left and is told {notices}")
+        for client, message in effects.refused:
+            self.clients[client].refuse(message)
         self.faults += [*effects.faulty_workers.values(), *effects.faulty_clients.values()]
+        if effects.wake_at is not None and effects.wake_at <= self.timeline.now:
+            self.faults.append(f"at {self.timeline.now} the scheduler wants to be called again at {effects.wake_at}")
         if effects.wake_at is not None:
             self.timeline.at(effects.wake_at, self._wake)
 
     def _wake(self) -> None:
-        due_at = self.scheduler.placement.deadline
+        due_at = self.scheduler.placement.wake_at
         if due_at is not None and due_at <= self.timeline.now and not self._turn_planned:
             self._turn()
 

@@ -17,8 +17,16 @@ def check_promises(cluster: Cluster) -> None:
             check_outcomes(cluster, client)
     assert cluster.scheduler.live == 0
     assert not cluster.scheduler.ready
+    assert cluster.scheduler.placement.wake_at is None
+    check_followers(cluster)
     released = {task for client in cluster.clients.values() for task, t in client.tasks.items() if t.released}
     assert not released & set(cluster.scheduler.tasks), "released, and not forgotten"
+
+
+def check_followers(cluster: Cluster) -> None:
+    """Nothing that ended is kept for the sake of a worker that might have run it: a few, until it says something."""
+    for worker in cluster.scheduler.placement.workers.values():
+        assert len(worker.followers) <= 64, f"{len(worker.followers)} tasks are followers of {worker.worker}"
 
 
 def check_starts(cluster: Cluster) -> None:
@@ -45,14 +53,23 @@ def check_outcomes(cluster: Cluster, client: SimulatedClient) -> None:
     suspected = Counter(start.task for start in cluster.starts if start.worker in cluster.deaths)
     results: dict[int, bytes] = {}
     roots: dict[int, set[int]] = defaultdict(set)
+    for value, promised in client.values.items():
+        if promised.value is None:
+            roots[value] = {value}
+        else:
+            results[value] = promised.value
+    for message in client.refused.values():
+        gone = [value for value in message.message.inputs if value in client.values or value in client.refused]
+        assert gone, f"{message} was refused, although all that it takes was kept"
     for task, submitted in client.tasks.items():  # dependencies come before dependents
-        outcome, dependencies = client.outcomes[task], submitted.message.dependencies
+        outcome, inputs = client.outcomes[task], submitted.message.inputs
         assert outcome.task == task
         survivable = submitted.message.worker_retries
         assert charged[task] <= survivable + isinstance(outcome, TaskLost), f"{task} was charged {charged[task]} times"
         if isinstance(outcome, TaskSucceeded):
             assert not submitted.work.raises
-            results[task] = submitted.work.result([results[dependency] for dependency in dependencies])
+            values = [value if isinstance(value, bytes) else results[value] for value in inputs]
+            results[task] = submitted.work.result(values)
             assert outcome.payload == results[task], f"{outcome}, not {results[task]!r}"
             continue
         roots[task] = {task}
@@ -66,8 +83,11 @@ def check_outcomes(cluster: Cluster, client: SimulatedClient) -> None:
         else:
             assert task not in started or charged_elsewhere(cluster, task), f"{outcome}, but it has started"
             if isinstance(outcome, InputFailed):
+                dependencies = [value for value in inputs if isinstance(value, int)]
                 roots[task] = set().union(*(roots[dependency] for dependency in dependencies))
                 assert outcome.root in roots[task], f"{outcome}, not one of {roots[task]}"
+                assert outcome.input in dependencies
+                assert outcome.root in roots[outcome.input]
             else:
                 assert isinstance(outcome, TaskCancelled)
                 assert submitted.cancel_wanted

@@ -11,7 +11,7 @@ from simulated_worker import Work
 from timeline import Link, Timeline
 
 from slipstream.core.events import ClientLeft, ClientWaits, Event
-from slipstream.protocol.messages import Cancel, ClientMessage, Notice, Release, Submit, TaskRunning
+from slipstream.protocol.messages import Cancel, ClientMessage, Expect, Notice, Provide, Release, Submit, TaskRunning
 
 encode: Callable[[Sequence[Any]], bytes] = msgspec.msgpack.encode
 decode_requests: Callable[[bytes], list[ClientMessage]] = msgspec.msgpack.Decoder(list[ClientMessage]).decode
@@ -39,6 +39,14 @@ class Submitted:
     cancel_wanted: bool = False
 
 
+@dataclass
+class Promised:
+    """A value that is to come from outside: None if there will be none, or it has not come."""
+
+    value: bytes | None = None
+    provided: bool = False
+
+
 class SimulatedClient:
     """A client: it says what it is made to say, and notes what it is told."""
 
@@ -46,6 +54,9 @@ class SimulatedClient:
         self.identity = identity
         self.present = True
         self.tasks: dict[int, Submitted] = {}
+        self.values: dict[int, Promised] = {}
+        #: Tasks that the scheduler would not have, since something that they depend on was no longer there.
+        self.refused: dict[int, Submitted] = {}
         #: The final notice of each task, as it came.
         self.outcomes: dict[int, Any] = {}
         #: Called with each final notice.
@@ -54,22 +65,45 @@ class SimulatedClient:
         self.requests = Link(cluster, encode, decode_requests, partial(cluster.client_said, identity))
         self.notices = Link(cluster, encode, decode_notices, self._receive)
 
-    def submit(self, work: Work, *, digest: bytes = b"f", dependencies: Sequence[int] = (), **options: Any) -> int:
-        """Submit a task, which is kept until it is released."""
-        task, payload = self.identity * 1_000_000 + len(self.tasks), msgspec.msgpack.encode(work)
-        message = Submit(task, digest, payload, dependencies=tuple(dependencies), keep=True, **options)
+    def submit(
+        self, work: Work, *, digest: bytes = b"f", dependencies: Sequence[int | bytes] = (), **options: Any
+    ) -> int:
+        """Submit a task, which is kept until it is released. It takes tasks, values and results that are there."""
+        task, payload = self._new_number(), msgspec.msgpack.encode(work)
+        message = Submit(task, digest, payload, inputs=tuple(dependencies), keep=True, **options)
         self.tasks[task] = Submitted(message, work)
         self.requests.send([message])
         return task
 
+    def _new_number(self) -> int:
+        return self.identity * 1_000_000 + len(self.tasks) + len(self.values) + len(self.refused)
+
+    def expect(self) -> int:
+        """Promise a value."""
+        value = self._new_number()
+        self.values[value] = Promised()
+        self.requests.send([Expect(value)])
+        return value
+
+    def provide(self, value: int, payload: bytes | None) -> None:
+        """Keep a promise; None breaks it."""
+        self.values[value] = Promised(payload, provided=True)
+        self.requests.send([Provide(value, payload)])
+
+    def refuse(self, message: Submit) -> None:
+        """The scheduler will not have the task."""
+        self.refused[message.task] = self.tasks.pop(message.task)
+
     def cancel(self, *tasks: int) -> None:
         for task in tasks:
-            self.tasks[task].cancel_wanted = True
+            if task in self.tasks:
+                self.tasks[task].cancel_wanted = True
         self.requests.send([Cancel(task) for task in tasks])
 
     def release(self, *tasks: int) -> None:
         for task in tasks:
-            self.tasks[task].released = True
+            if task in self.tasks:
+                self.tasks[task].released = True
         self.requests.send([Release(task) for task in tasks])
 
     def wait(self) -> None:

@@ -4,7 +4,7 @@ Never here: what the scheduler ought to make of it.
 """
 
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ import msgspec
 from timeline import MS, US, Link, Timeline, some
 
 from slipstream.protocol.codec import decode_reports, encode_commands
-from slipstream.protocol.messages import Done, Failed, Gave, Kept, Message, Retract, Run, Started
+from slipstream.protocol.messages import Done, Failed, Gave, Kept, Lacks, Message, Retract, Run, Started
 from wire import commands_of, reports_body
 
 #: As real workers have it: when a task counts as long, how long results may wait, what is short.
@@ -53,6 +53,7 @@ class Surroundings(Protocol):
     timeline: Timeline
     delay_ns: int
     silence_ns: int
+    results_kept: int
 
     def started(self, worker: "SimulatedWorker", run: Run) -> None: ...
     def worker_said(self, worker: int, messages: list[Any]) -> None: ...
@@ -74,6 +75,8 @@ class SimulatedWorker:
         self._ends: list[Message] = []
         self._unreported_since = 0
         self._short: set[bytes] = set()
+        #: Results of its own tasks, the latest last: as many as it keeps.
+        self._results: OrderedDict[int, bytes] = OrderedDict()
         #: The running task has outlived the tick, or waits.
         self._busy = False
         self._sentry_quiet_at = 0
@@ -108,6 +111,11 @@ class SimulatedWorker:
             self._speak([])
             return
         run = self._queue.popleft()
+        inputs = [self._results.get(value) if isinstance(value, int) else value for value in run.inputs]
+        if None in inputs:
+            self._speak([Lacks(((run.task, run.attempt),))])
+            self._next()
+            return
         waited_ns = self._cluster.timeline.now - self._unreported_since
         if run.digest not in self._short or waited_ns >= REPORT_NS:
             self._speak([])
@@ -118,9 +126,9 @@ class SimulatedWorker:
             self._soon(work.duration_ns // 2, partial(self._block, run))
         if work.duration_ns > TICK_NS:
             self._soon(TICK_NS + self._silence(), partial(self._outlive, run))
-        self._soon(work.duration_ns, partial(self._end, run, work))
+        self._soon(work.duration_ns, partial(self._end, run, work, inputs))
 
-    def _end(self, run: Run, work: Work) -> None:
+    def _end(self, run: Run, work: Work, inputs: Sequence[bytes]) -> None:
         self.running, self._busy = None, False
         if work.duration_ns < REPORT_NS:
             self._short.add(run.digest)
@@ -129,7 +137,9 @@ class SimulatedWorker:
         if work.raises:
             self._ends.append(Failed(run.task, run.attempt, work.duration_ns, work.error()))
         else:
-            result = work.result([value for _, value in run.inputs])
+            result = self._results[run.task] = work.result(inputs)
+            if len(self._results) > self._cluster.results_kept:
+                self._results.popitem(last=False)
             self._ends.append(Done(run.task, run.attempt, work.duration_ns, result))
         self._next()
 

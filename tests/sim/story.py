@@ -27,11 +27,17 @@ class Storyteller:
             self.dice,
             delay_ns=self.dice.choice((20 * US, 200 * US, 3 * MS)),
             silence_ns=self.dice.choice((10 * US, 2 * MS, 20 * MS)),
+            results_kept=self.dice.choice((0, 3, 1000)),
         )
         self.span_ns = self.dice.choice((1 * MS, 30 * MS, 200 * MS))
         self.worker_retries = self.dice.choice((0, 0, 2))
         self.callables = self.dice.sample(sorted(CALLABLES), self.dice.randint(1, len(CALLABLES)))
         self.linked = self.dice.choice((0.0, 0.3, 0.9))
+        #: How tasks depend on others: on any, each on the one before, all of a burst on one, as a tree.
+        self.shapes = self.dice.choice(
+            (("any",), ("chain",), ("fan-out", "chain"), ("tree", "any", "chain", "fan-out"))
+        )
+        self.promises = self.dice.choice((0.0, 0.0, 0.1))
         self.deaths_left = self.dice.choice((0, 1, 4, 12))
 
     def tell(self) -> Cluster:
@@ -82,12 +88,14 @@ class Storyteller:
     def submit_burst(self, client: SimulatedClient) -> None:
         """All at once, as a stream, or at leisure; perhaps the client waits for the last one."""
         count, pace_ns = self.dice.choice((1, 1, 5, 25, 60)), self.dice.choice((0, 20 * US, 300 * US))
+        shape, burst = self.dice.choice(self.shapes), list[int]()
         for n in range(count):
-            self.cluster.timeline.after(n * pace_ns, partial(self.submit_one, client))
+            self.cluster.timeline.after(n * pace_ns, partial(self.submit_one, client, shape, burst))
         if self.dice.random() < 0.5:
             self.cluster.timeline.after(count * pace_ns, client.wait)
 
-    def submit_one(self, client: SimulatedClient) -> None:
+    def submit_one(self, client: SimulatedClient, shape: str, burst: list[int]) -> None:
+        """A task of a burst, and perhaps a promise before it."""
         dice = self.dice
         if not client.present:
             return
@@ -98,15 +106,46 @@ class Storyteller:
             raises=dice.random() < 0.03,
             blocks=dice.random() < 0.05,
         )
-        available = [task for task, submitted in client.tasks.items() if not submitted.released][-6:]
-        linked = available and dice.random() < self.linked
-        client.submit(
+        if dice.random() < self.promises:
+            value = client.expect()
+            payload = None if dice.random() < 0.1 else b"value %d" % value
+            self.cluster.timeline.after(self.cluster.some(50 * MS), partial(self.keep_promise, client, value, payload))
+        burst.append(self.submit_linked(client, shape, burst, digest, work))
+
+    def submit_linked(self, client: SimulatedClient, shape: str, burst: list[int], digest: bytes, work: Work) -> int:
+        dice = self.dice
+        return client.submit(
             work,
             digest=digest,
-            dependencies=dice.sample(available, min(len(available), dice.choice((1, 1, 2, 4)))) if linked else (),
+            dependencies=self.inputs_for(client, shape, burst) if dice.random() < self.linked else (),
             priority=dice.choice((0, 0, 0, 5, -5)),
             worker_retries=self.worker_retries,
         )
+
+    def inputs_for(self, client: SimulatedClient, shape: str, burst: list[int]) -> list[int | bytes]:
+        """What the next task of a burst takes: other tasks, values, and results that are there."""
+        dice = self.dice
+        available = {task for task, submitted in client.tasks.items() if not submitted.released}
+        before = [task for task in burst if task in available]
+        inputs: list[int | bytes] = []
+        if shape == "any" or not before:
+            some = sorted(available)[-6:]
+            inputs += dice.sample(some, min(len(some), dice.choice((1, 1, 2, 4))))
+        elif shape == "chain":
+            inputs.append(before[-1])
+        elif shape == "fan-out":
+            inputs.append(before[0])
+        else:
+            inputs += before[(len(before) - 1) // 2 :][:2]
+        if client.values and dice.random() < 0.3:
+            inputs.append(sorted(client.values)[-1])
+        if dice.random() < 0.1:
+            inputs += [b"there", *inputs[:1]]
+        return inputs
+
+    def keep_promise(self, client: SimulatedClient, value: int, payload: bytes | None) -> None:
+        if client.present:
+            client.provide(value, payload)
 
     def cancel_some(self, client: SimulatedClient) -> None:
         if client.present and client.tasks:

@@ -4,13 +4,13 @@ All transitions of a turn append to these lists; the engine sends each list once
 """
 
 from slipstream.protocol.ids import CallableDigest, ClientId, WorkerId
-from slipstream.protocol.messages import Notice, WorkerCommand
+from slipstream.protocol.messages import Notice, Submit, WorkerCommand
 
 
 class Effects:
     """The effects of one turn. Empty lists are never made, so what is there is to be sent."""
 
-    __slots__ = ("clients", "faulty_clients", "faulty_workers", "lacking", "wake_at", "workers")
+    __slots__ = ("clients", "faulty_clients", "faulty_workers", "lacking", "refused", "wake_at", "workers")
 
     def __init__(self) -> None:
         self.workers: dict[WorkerId, list[WorkerCommand]] = {}
@@ -20,6 +20,9 @@ class Effects:
         #: Endpoints that broke the protocol in this turn, and how. Their other messages were still handled.
         self.faulty_workers: dict[WorkerId, str] = {}
         self.faulty_clients: dict[ClientId, str] = {}
+        #: Submissions that were refused, since a task that they depend on has ended and is not kept: its end was told
+        #: before.
+        self.refused: list[tuple[ClientId, Submit]] = []
 
         #: Definitions that a worker does not have, although it was sent them.
         self.lacking: list[tuple[WorkerId, CallableDigest]] = []

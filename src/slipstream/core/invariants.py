@@ -24,6 +24,7 @@ def check_invariants(scheduler: Scheduler) -> None:
         _check_worker(scheduler, worker)
     _check_counts(scheduler)
     _check_buckets(scheduler.placement)
+    _check_followers(scheduler.placement)
 
 
 def _require(holds: bool, otherwise: str, task: Task | None = None) -> None:
@@ -44,12 +45,18 @@ def _check_task(scheduler: Scheduler, task: Task) -> None:
         _require(all(dependency in tasks for dependency in task.dependencies), "takes what is forgotten", task)
         waits = sum(tasks[dependency].state in LIVE for dependency in task.dependencies)
         _require(task.missing == waits, f"waits for {waits} inputs", task)
-        _require((task.state is State.WAITING) == (waits > 0), "waits in the wrong state", task)
+        _require(waits > 0 or task.state is not State.WAITING, "waits for nothing", task)
+        _require(waits == 0 or task.state in (State.WAITING, State.ASSIGNED), "waits in the wrong state", task)
+        _require(not waits or not task.retracting, "asked back ahead of its inputs", task)
+        taken = tuple(dict.fromkeys(value for value in task.inputs if not isinstance(value, bytes)))
+        _require(taken == task.dependencies, "depends on other tasks than its inputs", task)
+        dropped = task.state is State.EXPECTED and task.dependents == {}
+        _require(not dropped, "not dropped with its last dependent", task)
         _require(task.losses <= task.worker_retries, "outlived its losses", task)
         for dependency in task.dependencies:
             _require(task.task in (tasks[dependency].dependents or ()), f"unknown to {dependency}", task)
     else:
-        _require(task.payload == b"", "holds its payload after its end", task)
+        _require(task.payload == b"" and not task.inputs, "holds its payload or inputs after its end", task)
         _require(task.kept or bool(task.dependents), "not forgotten", task)
         _require(task.state is State.SUCCEEDED or not task.dependents, "has dependents after it failed", task)
         _require((task.state is State.SUCCEEDED) == (task.result is not None), "result in the wrong state", task)
@@ -96,3 +103,9 @@ def _check_buckets(placement: Placement) -> None:
         _require(worker.worker not in placement.roomy or (takes and count > 1), f"{name}: not roomy")
     known = set(placement.workers)
     _require(set(seen) | set(placement.loaded) | placement.asked <= known, "a bucket holds a worker that is gone")
+
+
+def _check_followers(placement: Placement) -> None:
+    _require(set(placement.followed) <= set(placement.workers), "a worker that is gone has followers")
+    followed = any(worker.followers for worker in placement.workers.values())
+    _require(followed or placement.follow_deadline is None, "followers are due, and there are none")

@@ -44,6 +44,10 @@ class ReadyQueue:
         queue.appendleft(task)
         self.live += 1
 
+    def precedes(self, priority: int) -> bool:
+        """Whether a task of higher priority is here."""
+        return bool(self.live and self._priorities and -self._priorities[0] > priority)
+
     def first(self) -> Task:
         """The task that `take` would return. There must be one."""
         task = self.take()

@@ -9,6 +9,7 @@ memory follows live tasks.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, TypeAlias
 
 from slipstream.core.charges import charged_tasks
@@ -31,11 +32,13 @@ from slipstream.core.states import (
     ASSIGNED,
     BY_WORKER,
     CANCELLED,
+    EXPECTED,
     FAILED,
     FAULT,
     IGNORED,
     INPUT_OF,
     LIVE,
+    PLACED,
     READY,
     RUNNING,
     SUCCEEDED,
@@ -48,16 +51,18 @@ from slipstream.core.states import (
 )
 from slipstream.core.tasks import NOBODY, NOWHERE, Task, Worker
 from slipstream.errors import InternalError
-from slipstream.protocol.ids import ClientId, TaskId
+from slipstream.protocol.ids import NO_DIGEST, ClientId, TaskId
 from slipstream.protocol.messages import (
     Cancel,
     ClientMessage,
     Done,
+    Expect,
     Failed,
     Gave,
     InputFailed,
     Kept,
     Lacks,
+    Provide,
     Release,
     Retract,
     Run,
@@ -71,6 +76,9 @@ from slipstream.protocol.messages import (
     TaskSucceeded,
 )
 
+#: A task with more dependencies is not sent ahead; of more dependents of one task the rest is not.
+MAX_FOLLOWED = 16
+MAX_FOLLOWERS = 256
 #: What a step is given beside the task: the message or object that caused it.
 Handler: TypeAlias = Callable[[Task, Any], None]
 
@@ -95,7 +103,7 @@ class Scheduler:
         self.ready = ReadyQueue()
         self.durations = Durations()
         self.counters = Counters()
-        self.placement = Placement(self.durations, self._assign, self._ask_back)
+        self.placement = Placement(self.durations, self._assign, self._ask_back, self._home_of)
         self._effects = Effects()
         self._steps: list[list[Handler]] = [[self._handler_of(TABLE[s][i], i) for i in Input] for s in State]
 
@@ -130,7 +138,7 @@ class Scheduler:
                 self._about_endpoint(event)
         self.placement.place(self.ready, now, self.live, eager=eager, flush=flush)
         effects, self._effects = self._effects, Effects()
-        effects.wake_at = self.placement.deadline
+        effects.wake_at = self.placement.wake_at
         return effects
 
     def _about_endpoint(self, event: Event) -> None:
@@ -152,21 +160,28 @@ class Scheduler:
         for message in event.messages:
             if type(message) is Submit:
                 self._submit(client, message)
+            elif type(message) is Expect:
+                self._expect(client, message)
             else:
                 self._about_task(client, message)
+
+    def _expect(self, client: ClientId, message: Expect) -> None:
+        if message.task in self.tasks:
+            self._effects.faulty_clients[client] = f"task {message.task} was submitted twice"
+            return
+        self.tasks[message.task] = Task(message.task, client, NO_DIGEST, b"", state=EXPECTED)
+        self.live += 1
 
     def _submit(self, client: ClientId, message: Submit) -> None:
         tasks, identity = self.tasks, message.task
         if identity in tasks:
             self._effects.faulty_clients[client] = f"task {identity} was submitted twice"
             return
-        dependencies = message.dependencies
-        if dependencies:
-            dependencies = tuple(dict.fromkeys(dependencies))
-            unknown = [dependency for dependency in dependencies if dependency not in tasks]
-            if unknown:
-                reason = f"task {identity} depends on {unknown[0]}, which does not exist or was released"
-                self._effects.faulty_clients[client] = reason
+        dependencies: tuple[TaskId, ...] = ()
+        if message.inputs:
+            dependencies = tuple(dict.fromkeys([value for value in message.inputs if not isinstance(value, bytes)]))
+            if not all(dependency in tasks for dependency in dependencies):
+                self._effects.refused.append((client, message))
                 return
         task = Task(
             identity,
@@ -176,12 +191,12 @@ class Scheduler:
             message.items,
             message.priority,
             message.worker_retries,
+            message.inputs,
             dependencies,
             message.keep,
             message.definition,
             message.classes_digest,
             message.classes,
-            WAITING,
         )
         tasks[identity] = task
         self.live += 1
@@ -208,6 +223,25 @@ class Scheduler:
             self._fail_dependents(task)
         elif not task.missing:
             self._step(task, Input.INPUTS_READY, None)
+        else:
+            self._may_follow(task)
+
+    def _home_of(self, task: Task) -> Worker | None:
+        """The worker that has, or makes, all inputs of a WAITING task that are not there yet."""
+        home = NOWHERE
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.state is not SUCCEEDED:
+                if dependency.worker == NOWHERE or dependency.retracting or home not in (NOWHERE, dependency.worker):
+                    return None
+                home = dependency.worker
+        return self.placement.workers.get(home)
+
+    def _may_follow(self, task: Task) -> None:
+        if len(task.dependencies) <= MAX_FOLLOWED:
+            home = self._home_of(task)
+            if home is not None:
+                self.placement.follow(task, home)
 
     def _about_task(self, client: ClientId, message: ClientMessage) -> None:
         task = self.tasks.get(message.task)
@@ -219,6 +253,11 @@ class Scheduler:
             self._step(task, Input.CANCEL, message)
         elif type(message) is Release:
             self._step(task, Input.RELEASE, message)
+        elif type(message) is Provide:
+            if task.state is EXPECTED:
+                self._step(task, Input.PROVIDED, message)
+            else:
+                self._effects.faulty_clients[client] = f"task {message.task} was not waiting for a value"
         else:
             raise InternalError(f"not a client's message: {message!r}")
 
@@ -272,7 +311,8 @@ class Scheduler:
         end = event.end
         charged = charged_tasks(worker, end)
         for task in reversed(list(worker.tasks.values())):
-            self._step(task, Input.LOST_RUNNING if task.task in charged else Input.WORKER_LOST, end)
+            if task.state in PLACED:  # one that was sent ahead may have failed with its input in this loop
+                self._step(task, Input.LOST_RUNNING if task.task in charged else Input.WORKER_LOST, end)
         self.placement.leave(worker)
 
     # --- steps: one method per handled cell of the table --------------------------------------------------------------
@@ -311,18 +351,36 @@ class Scheduler:
         self.ready.add(task)
 
     def _assign(self, task: Task, worker: Worker) -> None:
-        """Placement calls this without the table (0.1 µs a task): what it takes from `ready` is READY."""
+        """Placement calls this without the table (0.1 µs a task): what it takes is READY, or WAITING and sent ahead."""
         task.state = ASSIGNED
         task.worker = worker.worker
         task.attempt += 1
         worker.tasks[task.task] = task
-        inputs = self._inputs_of(task) if task.dependencies else ()
+        if task.missing:
+            self._count_ahead(task, 1)
+        if task.dependents:
+            for identity in islice(task.dependents, MAX_FOLLOWERS):
+                dependent = self.tasks[identity]
+                if dependent.state is WAITING:
+                    self._may_follow(dependent)
+        inputs = self._inputs_of(task) if task.dependencies else task.inputs
         call = task.digest, task.payload, task.items, inputs
         run = Run(task.task, task.attempt, *call, task.classes_digest, task.definition, task.classes)
         self._effects.tell_worker(worker.worker, run)
 
-    def _inputs_of(self, task: Task) -> tuple[tuple[TaskId, bytes], ...]:
-        return tuple((identity, self.tasks[identity].result or b"") for identity in task.dependencies)
+    def _count_ahead(self, task: Task, by: int) -> None:
+        """A task that was sent ahead of its inputs is with their worker, or is not any more."""
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.state is not SUCCEEDED:
+                dependency.ahead += by
+
+    def _inputs_of(self, task: Task) -> tuple[TaskId | bytes, ...]:
+        return tuple([value if isinstance(value, bytes) else self._result_of(value) for value in task.inputs])
+
+    def _result_of(self, identity: TaskId) -> TaskId | bytes:
+        result = self.tasks[identity].result
+        return identity if result is None else result
 
     def _ask_back(self, worker: Worker, tasks: list[Task]) -> None:
         for task in tasks:
@@ -340,6 +398,10 @@ class Scheduler:
             reason = f"worker {worker.worker} said that it started task {task.task} while it ran {worker.long}"
             self._effects.faulty_workers[worker.worker] = reason
             return
+        if task.missing:
+            reason = f"worker {worker.worker} said that it started task {task.task}, whose inputs it cannot have"
+            self._effects.faulty_workers[worker.worker] = reason
+            return
         task.state = RUNNING
         worker.long = task.task
         self._effects.tell_client(task.client, TaskRunning(task.task))
@@ -352,12 +414,7 @@ class Scheduler:
         counters.failed += len(failures)
         self._effects.tell_client(task.client, TaskSucceeded(task.task, message.payload, message.duration_ns, failures))
         if task.dependents:
-            task.result = message.payload
-            for identity in tuple(task.dependents):
-                dependent = self.tasks[identity]
-                dependent.missing -= 1
-                if not dependent.missing:
-                    self._step(dependent, Input.INPUTS_READY, None)
+            self._hand_on(task, message.payload)
         elif task.kept:
             task.result = message.payload
         elif not task.dependencies:  # what most tasks are: no one to tell, nothing to keep
@@ -365,6 +422,24 @@ class Scheduler:
             del self.tasks[task.task]
             return
         self._ended(task)
+
+    def _hand_on(self, task: Task, payload: bytes) -> None:
+        """The dependents have one input more."""
+        task.result = payload
+        for identity in tuple(task.dependents or ()):
+            dependent = self.tasks[identity]
+            dependent.missing -= 1
+            if not dependent.missing and dependent.state is WAITING:
+                self._step(dependent, Input.INPUTS_READY, None)
+
+    def _take_value(self, task: Task, message: Provide) -> None:
+        if message.payload is None:
+            task.state = FAILED
+            self._fail_dependents(task)
+        else:
+            task.state = SUCCEEDED
+            self._hand_on(task, message.payload)
+            self._ended(task)
 
     def _fail(self, task: Task, message: Failed) -> None:
         self._completed(task, message.duration_ns)
@@ -412,6 +487,11 @@ class Scheduler:
         self._effects.tell_client(task.client, lost)
         self._fail_dependents(task)
 
+    def _drop(self, task: Task, cause: object) -> None:
+        """Nobody waits for the value any more, or its client has left."""
+        task.state = CANCELLED
+        self._fail_dependents(task)
+
     def _cancel(self, task: Task, cause: object) -> None:
         if task.state is READY:
             self.ready.forget()
@@ -420,9 +500,13 @@ class Scheduler:
         self._fail_dependents(task)
 
     def _fail_by_input(self, task: Task, cause: Task) -> None:
+        if task.state is ASSIGNED:  # sent ahead: its worker will find that it lacks the input
+            worker = self.placement.workers[task.worker]
+            self._take_from(task, worker)
+            self.placement.touched[worker.worker] = worker
         task.root = cause.task if cause.root is None else cause.root
         self._end_badly(task, FAILED)
-        self._effects.tell_client(task.client, InputFailed(task.task, task.root))
+        self._effects.tell_client(task.client, InputFailed(task.task, task.root, cause.task))
 
     def _release_early(self, task: Task, cause: object) -> None:
         task.kept = False
@@ -436,6 +520,10 @@ class Scheduler:
     def _take_from(self, task: Task, worker: Worker) -> None:
         """The task is not with that worker any more."""
         del worker.tasks[task.task]
+        if not worker.tasks:
+            worker.held = False  # nothing is left that it could complete
+        if task.missing:
+            self._count_ahead(task, -1)
         worker.backlog_ns -= task.estimate_ns
         task.worker = NOWHERE
         if worker.long == task.task:
@@ -451,8 +539,11 @@ class Scheduler:
                 self.placement.answered(worker)
 
     def _back_to_ready(self, task: Task) -> None:
-        task.state = READY
-        self.ready.put_back(task)
+        if task.missing:
+            task.state = WAITING
+        else:
+            task.state = READY
+            self.ready.put_back(task)
 
     def _end_badly(self, task: Task, state: State) -> None:
         """A final state without a result. The dependents are for the caller."""
@@ -468,7 +559,7 @@ class Scheduler:
         ended = [task]
         while ended:
             failed = ended.pop()
-            # All are WAITING: what is below in the stack was submitted before this one, so it does not depend on it.
+            # None has ended: what is below in the stack was submitted before this one, so it does not depend on it.
             dependents = [self.tasks[identity] for identity in failed.dependents or ()]
             for dependent in dependents:
                 self._step(dependent, Input.INPUT_FAILED, failed)
@@ -479,11 +570,14 @@ class Scheduler:
         """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""
         self.live -= 1
         task.payload = task.definition = task.classes = b""
+        task.inputs = ()
         for identity in task.dependencies:
             dependency = self.tasks[identity]
             assert dependency.dependents is not None
             del dependency.dependents[task.task]
-            if dependency.state not in LIVE:
+            if dependency.state is EXPECTED and not dependency.dependents:
+                self._step(dependency, Input.CANCEL, None)
+            elif dependency.state not in LIVE:
                 self._forget_if_unused(dependency)
         self._forget_if_unused(task)
 

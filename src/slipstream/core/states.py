@@ -17,7 +17,7 @@ from slipstream.protocol.messages import Done, Failed, Gave, Kept, Lacks, Starte
 
 
 class State(enum.IntEnum):
-    """Where a task is in its life. The last three are final."""
+    """Where a task is in its life. Three are final: SUCCEEDED, FAILED and CANCELLED."""
 
     WAITING = 0
     READY = 1
@@ -26,6 +26,8 @@ class State(enum.IntEnum):
     SUCCEEDED = 4
     FAILED = 5
     CANCELLED = 6
+    #: No task, but a value that comes from outside of the engine, and that tasks depend on.
+    EXPECTED = 7
 
 
 # Under their own names for what runs for each task: looking a member up in its class costs 0.1 µs on Python 3.11, and
@@ -37,6 +39,7 @@ RUNNING: Final = State.RUNNING
 SUCCEEDED: Final = State.SUCCEEDED
 FAILED: Final = State.FAILED
 CANCELLED: Final = State.CANCELLED
+EXPECTED: Final = State.EXPECTED
 
 
 class Input(enum.IntEnum):
@@ -46,7 +49,7 @@ class Input(enum.IntEnum):
     INPUTS_READY = 0
     #: A dependency failed or was cancelled.
     INPUT_FAILED = 1
-    #: Placement chose a worker.
+    #: Placement chose a worker: the one that has or makes its inputs, if these are not all there yet.
     ASSIGN = 2
     #: The scheduler wants it back from its worker, to balance the load.
     RETRACT = 3
@@ -64,12 +67,14 @@ class Input(enum.IntEnum):
     GAVE = 9
     #: Its worker says: too late to take it back.
     KEPT = 10
-    #: Its worker says: not started, since I lack a definition that it needs.
+    #: Its worker says: not started, since I lack a definition or a result that it needs.
     LACKED = 11
     #: Its worker was lost, and was running another task or none.
     WORKER_LOST = 12
     #: Its worker was lost while it ran this one.
     LOST_RUNNING = 13
+    #: Its client says: here is the value that was expected, or there will be none.
+    PROVIDED = 14
 
 
 class Step(NamedTuple):
@@ -100,6 +105,7 @@ _HANDLED: dict[State, dict[Input, Cell]] = {
     State.WAITING: {
         Input.INPUTS_READY: Step("_make_ready", (_S.READY,)),
         Input.INPUT_FAILED: Step("_fail_by_input", (_S.FAILED,)),
+        Input.ASSIGN: Step("_assign", (_S.ASSIGNED,)),
         Input.CANCEL: Step("_cancel", (_S.CANCELLED,)),
         Input.RELEASE: Step("_release_early", (_S.WAITING,)),
     },
@@ -109,17 +115,18 @@ _HANDLED: dict[State, dict[Input, Cell]] = {
         Input.RELEASE: Step("_release_early", (_S.READY,)),
     },
     State.ASSIGNED: {
+        Input.INPUT_FAILED: Step("_fail_by_input", (_S.FAILED,)),
         Input.RETRACT: Step("_retract", (_S.ASSIGNED,)),
         Input.CANCEL: IGNORED,
         Input.RELEASE: Step("_release_early", (_S.ASSIGNED,)),
         Input.STARTED: Step("_start", (_S.RUNNING,)),
         Input.DONE: Step("_succeed", (_S.SUCCEEDED,)),
         Input.RAISED: Step("_fail", (_S.FAILED,)),
-        Input.GAVE: Step("_take_back", (_S.READY,)),
+        Input.GAVE: Step("_take_back", (_S.READY, _S.WAITING)),
         Input.KEPT: Step("_keep", (_S.ASSIGNED,)),
-        Input.LACKED: Step("_lack", (_S.READY,)),
-        Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY,)),
-        Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.FAILED)),
+        Input.LACKED: Step("_lack", (_S.READY, _S.WAITING)),
+        Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY, _S.WAITING)),
+        Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.WAITING, _S.FAILED)),
     },
     State.RUNNING: {
         Input.CANCEL: IGNORED,
@@ -129,6 +136,11 @@ _HANDLED: dict[State, dict[Input, Cell]] = {
         Input.KEPT: Step("_keep", (_S.RUNNING,)),
         Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY,)),
         Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.FAILED)),
+    },
+    State.EXPECTED: {
+        Input.PROVIDED: Step("_take_value", (_S.SUCCEEDED, _S.FAILED)),
+        Input.CANCEL: Step("_drop", (_S.CANCELLED,)),
+        Input.RELEASE: Step("_release_early", (_S.EXPECTED,)),
     },
     State.SUCCEEDED: _FINAL,
     State.FAILED: _FINAL,
@@ -140,7 +152,7 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
 }
 
 #: States in which a task still has to end.
-LIVE: Final = frozenset({State.WAITING, State.READY, State.ASSIGNED, State.RUNNING})
+LIVE: Final = frozenset({State.WAITING, State.READY, State.ASSIGNED, State.RUNNING, State.EXPECTED})
 #: States in which a task counts against a worker.
 PLACED: Final = frozenset({State.ASSIGNED, State.RUNNING})
 #: The input that a worker's message is; in any other a FAULT is the scheduler's own.

@@ -3,10 +3,12 @@
 A task refers to others by id only, so no cycle can come about and tasks stay out of the cyclic collector (`gc=False`).
 """
 
+from collections import deque
+
 from msgspec import Struct
 
-from slipstream.core.states import State
-from slipstream.protocol.ids import CallableDigest, ClientId, TaskId, WorkerId
+from slipstream.core.states import WAITING, State
+from slipstream.protocol.ids import NO_DIGEST, CallableDigest, ClientId, TaskId, WorkerId
 
 #: The worker of a task that is not assigned.
 NOWHERE = WorkerId(-1)
@@ -22,18 +24,19 @@ class Task(Struct, gc=False):
     digest: CallableDigest
     #: The encoded call; dropped when the task ends.
     payload: bytes
-    items: int
-    priority: int
-    worker_retries: int
-    #: Ids of the tasks whose results this one takes, each once.
-    dependencies: tuple[TaskId, ...]
+    items: int = 0
+    priority: int = 0
+    worker_retries: int = 0
+    #: What it takes of others: tasks, and results that were there at its submit; and the tasks among these, each once.
+    inputs: tuple[TaskId | bytes, ...] = ()
+    dependencies: tuple[TaskId, ...] = ()
     #: Whether the client may still refer to it.
-    kept: bool
+    kept: bool = False
     #: That of its callable, and that of the classes that it needs, if it has them.
-    definition: bytes
-    classes_digest: CallableDigest
-    classes: bytes
-    state: State
+    definition: bytes = b""
+    classes_digest: CallableDigest = NO_DIGEST
+    classes: bytes = b""
+    state: State = WAITING
     attempt: int = 0
     #: Where it is, in a PLACED state; NOWHERE otherwise.
     worker: WorkerId = NOWHERE
@@ -45,8 +48,10 @@ class Task(Struct, gc=False):
     losses: int = 0
     #: Lost workers on which it had run and was not reported, and no other task is known to be the cause.
     suspicions: int = 0
-    #: Dependencies that have not succeeded yet; zero in every state but WAITING and CANCELLED, FAILED.
+    #: Dependencies that have not succeeded yet; not zero in WAITING, and in ASSIGNED where it was sent ahead.
     missing: int = 0
+    #: How many of its dependents were sent ahead to its worker.
+    ahead: int = 0
     #: Live tasks that take its result, in order of submission (a dict, to remove one of 100,000 at no cost).
     dependents: dict[TaskId, None] | None = None
     #: The encoded result, while someone may still take it.
@@ -58,7 +63,7 @@ class Task(Struct, gc=False):
 class Worker:
     """One incarnation of a worker, and the tasks it has been given."""
 
-    __slots__ = ("backlog_ns", "bucket", "held", "long", "retracting", "tasks", "worker")
+    __slots__ = ("backlog_ns", "bucket", "followers", "held", "long", "retracting", "tasks", "worker")
 
     def __init__(self, worker: WorkerId) -> None:
         self.worker = worker
@@ -72,5 +77,7 @@ class Worker:
         self.held = False
         #: Where placement keeps it, if it has room.
         self.bucket: dict[WorkerId, Worker] | None = None
+        #: Tasks that wait for nothing but results of this worker, and may be sent ahead; and some that did so before.
+        self.followers: deque[Task] = deque()
         #: Number of its tasks that have been asked back and not answered for.
         self.retracting = 0

@@ -3,6 +3,7 @@
 A frame given to `send` reaches its worker at most once. A pool never decides anything about tasks.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -62,6 +63,10 @@ class Pool(Protocol):
 
     def start(self, workers: int, sink: EventSink) -> None:
         """Begin to start so many workers, and keep so many. Returns at once; workers arrive as events."""
+        ...
+
+    def guard(self, directories: Sequence[str]) -> None:
+        """Have these directories removed should the client die; nothing where nobody could."""
         ...
 
     def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from slipstream.pools.output import away_from_standard
 from slipstream.worker import keeper
@@ -15,6 +16,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self._groups: set[int] = set()
+        self._directories: tuple[str, ...] = ()
         self._pipe = -1
         self._process: subprocess.Popen[bytes] | None = None
         #: Readable when the keeper has ended.
@@ -36,6 +38,8 @@ class Keeper:
         self.pidfd = away_from_standard(os.pidfd_open(self._process.pid))
         for group in tuple(self._groups):
             self._tell(b"+%d\n" % group)
+        for directory in self._directories:
+            self._tell(b"/%s\n" % os.fsencode(directory))
 
     def add(self, group: int) -> None:
         """A worker's process group has come to be."""
@@ -46,6 +50,17 @@ class Keeper:
         """A worker's process group has been ended: its number may soon be another's."""
         self._groups.discard(group)
         self._tell(b"-%d\n" % group)
+
+    def guard(self, directories: Sequence[str]) -> None:
+        """These directories are to go with the client."""
+        if self._directories != tuple(filter(None, directories)):
+            self._directories = tuple(filter(None, directories))
+            for directory in self._directories:
+                self._tell(b"/%s\n" % os.fsencode(directory))
+
+    def leave_directories(self) -> None:
+        """The client itself removes the directories from now on."""
+        self._tell(b"!\n")
 
     def wait(self) -> None:
         """Wait for the end of a keeper that was let go of with `abandon`. It kills what is on its list."""

@@ -30,7 +30,7 @@ from slipstream.protocol.ids import FrameId, SlotId
 from slipstream.protocol.messages import StartFailed, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from slipstream.worker.main import Config
     from slipstream.worker.page import Running
@@ -112,6 +112,10 @@ class LocalPool:
         self._sink = sink
         self._wanted = workers
 
+    def guard(self, directories: Sequence[str]) -> None:
+        """Have these directories removed should the client die."""
+        self._keeper.guard(directories)
+
     def send(self, slot: SlotId, frame: FrameId, body: bytes) -> None:
         """Send a frame to a worker."""
         worker = self._workers.get(slot)
@@ -184,6 +188,7 @@ class LocalPool:
                 worker.kill()
             self._read_until_ended(STOP_GRACE_S)
         with _changing:
+            self._keeper.leave_directories()
             self._keeper.abandon()
         self._keeper.wait()
         self._close_own()

@@ -15,10 +15,28 @@ from msgspec.structs import astuple
 
 from slipstream.protocol.frames import ProtocolError
 from slipstream.protocol.ids import CallableDigest
-from slipstream.protocol.messages import Environment, Greeting, Retract, Run, Stop, WorkerCommand, WorkerMessage
-from slipstream.protocol.worker_codec import DEFINE, ENVIRONMENT, MARSHAL_VERSION, PIECE_BYTES, RETRACT, RUN, STOP
+from slipstream.protocol.messages import (
+    Environment,
+    Greeting,
+    Retract,
+    Run,
+    Stop,
+    Storage,
+    WorkerCommand,
+    WorkerMessage,
+)
+from slipstream.protocol.worker_codec import (
+    DEFINE,
+    ENVIRONMENT,
+    MARSHAL_VERSION,
+    PIECE_BYTES,
+    RETRACT,
+    RUN,
+    STOP,
+    STORAGE,
+)
 
-_TAGS: dict[type[WorkerCommand], int] = {Retract: RETRACT, Environment: ENVIRONMENT, Stop: STOP}
+_TAGS: dict[type[WorkerCommand], int] = {Retract: RETRACT, Environment: ENVIRONMENT, Storage: STORAGE, Stop: STOP}
 
 
 def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDigest, None]) -> bytes:
@@ -37,7 +55,11 @@ def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDiges
             if command.classes and command.classes_digest not in known:
                 known[command.classes_digest] = None
                 rows.append((DEFINE, (command.classes_digest, command.classes)))
-            rows.append((RUN, astuple(command)[:-2]))
+            fields = astuple(command)[:-2]
+            if command.inputs:  # payloads that own a file are bytes of a kind that marshal does not know
+                inputs = tuple([bytes(value) if isinstance(value, bytes) else value for value in command.inputs])
+                fields = (*fields[:5], inputs, *fields[6:])
+            rows.append((RUN, fields))
         else:
             rows.append((_TAGS[type(command)], astuple(command)))
     try:
@@ -54,7 +76,7 @@ def _in_pieces(tag: int, fields: tuple[Any, ...]) -> tuple[Any, ...]:
     if tag != RUN:
         return fields
     task, attempt, digest, payload, items, inputs, classes = fields
-    inputs = tuple([(source, _cut(data)) for source, data in inputs])
+    inputs = tuple([_cut(value) if isinstance(value, bytes) else value for value in inputs])
     return task, attempt, digest, _cut(payload), items, inputs, classes
 
 

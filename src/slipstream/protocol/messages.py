@@ -37,7 +37,8 @@ class Submit(Message, frozen=True, array_like=True, tag=1, gc=False):
     priority: int = 0
     #: How many lost workers the task may survive before it fails.
     worker_retries: int = 0
-    dependencies: tuple[TaskId, ...] = ()
+    #: What it takes of others, in the order in which the call counts it: a task, or a result that is there already.
+    inputs: tuple[TaskId | bytes, ...] = ()
     #: Keep the outcome until the client releases it, since later tasks may depend on it.
     keep: bool = False
     #: What a worker must have to run it, once; empty where the payload has it all.
@@ -45,6 +46,19 @@ class Submit(Message, frozen=True, array_like=True, tag=1, gc=False):
     #: The classes by value that it needs, which a worker must have too.
     classes_digest: CallableDigest = NO_DIGEST
     classes: bytes = b""
+
+
+class Expect(Message, frozen=True, array_like=True, tag=4, gc=False):
+    """A value that comes from outside of the engine, and that tasks may depend on under this number."""
+
+    task: TaskId
+
+
+class Provide(Message, frozen=True, array_like=True, tag=5, gc=False):
+    """The encoded value that was expected; None if there will be none."""
+
+    task: TaskId
+    payload: bytes | None
 
 
 class Cancel(Message, frozen=True, array_like=True, tag=2, gc=False):
@@ -110,7 +124,7 @@ class Kept(Message, frozen=True, array_like=True, tag=14, gc=False):
 
 
 class Run(Message, frozen=True, array_like=True, tag=20, gc=False):
-    """Run this attempt. `inputs` are the encoded results of its dependencies.
+    """Run this attempt. Of its inputs, one that is a number is the result of a task that this worker has run before.
 
     Definitions are sent to a worker that does not have them, as commands of their own before this one.
     """
@@ -120,7 +134,7 @@ class Run(Message, frozen=True, array_like=True, tag=20, gc=False):
     digest: CallableDigest
     payload: bytes
     items: int = 0
-    inputs: tuple[tuple[TaskId, bytes], ...] = ()
+    inputs: tuple[TaskId | bytes, ...] = ()
     classes_digest: CallableDigest = NO_DIGEST
     definition: bytes = b""
     classes: bytes = b""
@@ -136,6 +150,15 @@ class Environment(Message, frozen=True, array_like=True, tag=22, gc=False):
     """The client's import path has changed; what follows is to be loaded with this one."""
 
     sys_path: tuple[str, ...]
+
+
+class Storage(Message, frozen=True, array_like=True, tag=25, gc=False):
+    """Where the worker is to write large results: directories, the first part of names, and how many bytes to leave."""
+
+    directory: str
+    spill: str
+    prefix: str
+    floor: int
 
 
 class Stop(Message, frozen=True, array_like=True, tag=23, gc=False):
@@ -187,10 +210,14 @@ class TaskCancelled(Message, frozen=True, array_like=True, tag=34, gc=False):
 
 
 class InputFailed(Message, frozen=True, array_like=True, tag=35, gc=False):
-    """The task cannot run: `root`, on which it depends through any number of others, has failed or was cancelled."""
+    """The task cannot run: `root`, on which it depends through any number of others, has failed or was cancelled.
+
+    What happened to `input`, on which it depends directly, has been told before, if the client was to be told.
+    """
 
     task: TaskId
     root: TaskId
+    input: TaskId
 
 
 # --- at the start of a worker; between it and its pool ----------------------------------------------------------------
@@ -210,8 +237,8 @@ class StartFailed(Message, frozen=True, array_like=True, tag=41, gc=False):
     text: str
 
 
-ClientMessage: TypeAlias = Submit | Cancel | Release
+ClientMessage: TypeAlias = Submit | Expect | Provide | Cancel | Release
 WorkerMessage: TypeAlias = Started | Done | Failed | Gave | Kept | Lacks
-WorkerCommand: TypeAlias = Run | Retract | Environment | Stop
+WorkerCommand: TypeAlias = Run | Retract | Environment | Storage | Stop
 Notice: TypeAlias = TaskRunning | TaskSucceeded | TaskFailed | TaskLost | TaskCancelled | InputFailed
 Greeting: TypeAlias = Hello | StartFailed

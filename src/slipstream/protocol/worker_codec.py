@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from slipstream.protocol.messages import TaskAttempt
 
     #: A `Run` without definitions: task, attempt, digest, payload, items, inputs, digest of classes.
-    RunFields: TypeAlias = tuple[
-        TaskId, int, CallableDigest, bytes, int, tuple[tuple[TaskId, bytes], ...], CallableDigest
-    ]
+    RunFields: TypeAlias = tuple[TaskId, int, CallableDigest, bytes, int, tuple[TaskId | bytes, ...], CallableDigest]
     #: A message of a worker, in pieces.
     Report: TypeAlias = tuple[bytes, ...]
 
 #: Tags of the messages in `messages` that a worker reads, and writes.
-RUN, RETRACT, ENVIRONMENT, STOP, DEFINE = 20, 21, 22, 23, 24
+RUN, RETRACT, ENVIRONMENT, STOP, DEFINE, STORAGE = 20, 21, 22, 23, 24, 25
 _STARTED, _DONE, _FAILED, _GAVE, _KEPT, _LACKS, _HELLO, _START_FAILED = 10, 11, 12, 13, 14, 15, 40, 41
 
 #: Later versions mark references, by addresses and counts of references: the same commands would not be the same bytes.
@@ -71,12 +69,11 @@ def _whole(tag: int, fields: Any) -> tuple[int, Any]:
     if tag != RUN:
         return tag, fields
     task, attempt, digest, payload, items, inputs, classes = fields
-    joined = tuple([(source, _join(data)) for source, data in inputs])
-    return tag, (task, attempt, digest, _join(payload), items, joined, classes)
+    return tag, (task, attempt, digest, _join(payload), items, tuple(map(_join, inputs)), classes)
 
 
-def _join(data: bytes | list[bytes]) -> bytes:
-    return b"".join(data) if isinstance(data, list) else data
+def _join(data: Any) -> Any:
+    return b"".join(data) if type(data) is list else data  # pyright: ignore
 
 
 def encode_reports(reports: Sequence[Report]) -> list[bytes]:

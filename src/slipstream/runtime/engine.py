@@ -27,12 +27,14 @@ from slipstream.pools.base import Pool, WorkerInfo
 from slipstream.protocol.codec import decode_reports
 from slipstream.protocol.frames import ProtocolError
 from slipstream.protocol.ids import MAIN_CLIENT, SlotId, TaskId, WorkerId
-from slipstream.protocol.messages import Cancel, Environment, Notice, Submit
+from slipstream.protocol.messages import Cancel, Environment, Expect, Notice, Provide, Storage, Submit
 from slipstream.runtime import signals
 from slipstream.runtime.outbox import Outbox
 from slipstream.runtime.reactor import Reactor, Sleeper
 from slipstream.runtime.supervisor import start_thread
 from slipstream.runtime.traffic import Traffic
+from slipstream.store.payload import STORED
+from slipstream.store.values import Values, own_result
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ class Client(Protocol):
 
     def deliver(self, notices: Sequence[Notice]) -> None:
         """Take notices, in order. Called outside of the engine's lock."""
+        ...
+
+    def refused(self, message: Submit) -> None:
+        """A task depends on one that has ended, and whose end was told before. Called outside of the engine's lock."""
         ...
 
     def fail_all(self, error: Exception) -> None:
@@ -68,10 +74,14 @@ class Engine:
         make_pool: makes the pool when the first task is submitted; until then nothing is started or opened.
         workers: how many workers to keep.
         client: the client of this process.
+        values: where large values go; by default it has a place of its own.
     """
 
-    def __init__(self, make_pool: Callable[[], Pool], workers: int, client: Client) -> None:
+    def __init__(
+        self, make_pool: Callable[[], Pool], workers: int, client: Client, values: Values | None = None
+    ) -> None:
         self.workers = workers
+        self._values = values or Values()
         self.traffic = Traffic()
         #: Why no task can run any more, once that is so.
         self.error: SlipstreamError | None = None
@@ -103,14 +113,19 @@ class Engine:
 
     # --- what clients call --------------------------------------------------------------------------------------------
 
-    def submit(self, message: Submit) -> None:
-        """Run a turn with a new task of the main client.
+    def submit(self, *messages: Expect | Submit) -> None:
+        """Run a turn with a new task of the main client, and values that it expects.
 
         Raises:
             RuntimeError: After shutdown, or in a forked child.
             SlipstreamError: If the engine is broken; as `error` says.
         """
-        self._turn((FromClient(MAIN_CLIENT, (message,)),), submitting=True)
+        self._turn((FromClient(MAIN_CLIENT, messages),), submitting=True)
+
+    def tell(self, message: Provide) -> None:
+        """Run a turn with a value that was expected; nothing if the engine was left behind by a fork."""
+        if not self._forked:
+            self._turn((FromClient(MAIN_CLIENT, (message,)),))
 
     @property
     def over(self) -> bool:
@@ -256,6 +271,8 @@ class Engine:
                 outbox.send()
         if effects.clients:
             self._client.deliver(effects.clients[MAIN_CLIENT])
+        for _, message in effects.refused:
+            self._client.refused(message)
         if effects.faulty_workers or effects.faulty_clients:
             self._punish(effects)
         if effects is _NO_EFFECTS:
@@ -263,6 +280,8 @@ class Engine:
         if self._deferred:
             deferred, self._deferred = self._deferred, []
             self._turn(deferred)
+        if self._closing and not self._scheduler.live and self._reactor is not None:
+            self._reactor.kick()  # the I/O thread sleeps until the last task has ended, and that has in another thread
 
     def _admit(self) -> None:
         self.refuse_if_over()
@@ -360,6 +379,7 @@ class Engine:
             for worker in list(self._outboxes):
                 self._forget(worker)
         finally:
+            self._values.close()
             reactor.close()
             reactor.let_go()
             self._ended = True
@@ -400,6 +420,13 @@ class Engine:
         identity = WorkerId(slot)
         outbox = self._outboxes[identity] = Outbox(self._pool, slot)
         outbox.commands.append(self._environment())  # after it can be found: else a change might be missed
+        try:
+            run = self._values.run()
+        except OSError as error:  # results travel through the socket then, however large
+            logger.warning("%s", error)
+        else:
+            self._pool.guard((run.path, run.spill))
+            outbox.commands.append(Storage(run.path, run.spill, str(slot), run.floor))
         self._inbox.append(WorkerJoined(identity))
 
     def received(self, slot: SlotId, body: bytes) -> None:
@@ -407,7 +434,10 @@ class Engine:
         self.traffic.frames_received += 1
         self.traffic.bytes_received += len(body)
         try:
-            self._inbox.append(FromWorker(WorkerId(slot), decode_reports(body)))
+            reports = decode_reports(body)
+            if STORED in body:  # a quick look: few frames have such a byte
+                reports = [own_result(report) for report in reports]
+            self._inbox.append(FromWorker(WorkerId(slot), reports))
         except ProtocolError as error:
             logger.error("worker %d sent what it must not, and is killed: %s", slot, error)
             if self._pool is not None:
@@ -420,6 +450,7 @@ class Engine:
         identity = WorkerId(slot)
         self._inbox.append(WorkerLeft(identity, end))
         self._forget(identity)
+        self._values.worker_left(str(slot))
 
     def broken(self, reason: str) -> None:
         """The pool cannot work any more."""

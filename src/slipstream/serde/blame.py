@@ -17,6 +17,7 @@ from slipstream.serde.captures import capture
 from slipstream.serde.constants import facts_of
 from slipstream.serde.error_text import error_text
 from slipstream.serde.explain.culprits import culprits
+from slipstream.serde.nested import futures_in, replace_futures
 from slipstream.serde.pickler import dumps
 
 
@@ -38,6 +39,25 @@ def call_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return PayloadError(
         f"task {callable_label(fn)!r} cannot be sent: the call as a whole cannot be pickled, though each argument can: "
         f"{error_text(error)}"
+    )
+
+
+def hidden_future_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PayloadError:
+    """Say where a future stands that is not replaced by its result, since it is in an object that is no container."""
+    nothing = dict.fromkeys(futures_in((args, kwargs)))
+    try:
+        args, kwargs = replace_futures((args, kwargs), nothing.get)
+    except Exception:  # noqa: BLE001 - a container of the user's that cannot be made anew
+        args, kwargs = (), {}
+    for where, piece, _ in _pieces(fn, args, kwargs):
+        for culprit in culprits(piece, where):
+            return PayloadError(
+                f"task {callable_label(fn)!r} cannot be sent: {culprit.path} is a future. Pass it as an argument, or "
+                "in a list, tuple, set, dict, dataclass or the like among these: there the task finds its result"
+            )
+    return PayloadError(
+        f"task {callable_label(fn)!r} cannot be sent: it refers to a future by other means than its arguments. Pass it "
+        "as an argument: the task gets its result"
     )
 
 

@@ -16,11 +16,14 @@ from slipstream.serde.pickler import Pickler
 
 class _WithHoles(Pickler):
     def __init__(self, file: io.BytesIO, state: Sequence[Any], *, whole: bool) -> None:
-        super().__init__(file, reduce_class=reduce_class if whole else self._name_class)
+        super().__init__(file)
+        self._whole = whole
         self.classes: dict[type, None] = {}
         self._numbers = {id(value): number for number, value in enumerate(state)}
 
-    def _name_class(self, cls: type) -> Any:
+    def reduce_class(self, cls: type) -> Any:
+        if self._whole:
+            return reduce_class(cls)
         if is_sent(cls):
             self.classes[cls] = None
         return reduce_class_to_name(cls)
@@ -65,15 +68,15 @@ def load_with_state(data: bytes, state: Sequence[Any]) -> Any:
     return _WithState(io.BytesIO(data), state).load()
 
 
-def load_pair(data: bytes) -> tuple[Any, Any]:
+def load_pair(data: bytes, buffers: Sequence[Any] = ()) -> tuple[Any, Any]:
     """Load two values that were pickled one after the other, and may share objects.
 
     Example:
         >>> from slipstream.serde.parts import dump_parts
         >>> shared = [1]
-        >>> first, second = load_pair(dump_parts([shared], [shared]).payload)
+        >>> first, second = load_pair(dump_parts([shared], [shared], inputs={}).payload)
         >>> first[0] is second[0]
         True
     """
-    unpickler = pickle.Unpickler(io.BytesIO(data))
+    unpickler = pickle.Unpickler(io.BytesIO(data), buffers=buffers)
     return unpickler.load(), unpickler.load()

@@ -15,17 +15,22 @@ from __future__ import annotations
 import io
 from _blake2 import blake2b
 from collections.abc import Callable, Set
+from concurrent.futures import Future
+from functools import partial
+from pickle import PickleBuffer
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from slipstream.protocol.ids import NO_DIGEST, CallableDigest
 from slipstream.serde import kept
+from slipstream.serde.buffers import release
 from slipstream.serde.classes import is_sent, reduce_class, reduce_class_to_name
 from slipstream.serde.constants import CONSTANTS, facts_of
 from slipstream.serde.guards import Capture
 from slipstream.serde.imports import is_by_reference, is_importable
-from slipstream.serde.pickler import Pickler
-from slipstream.serde.reducers import LruCacheWrapper, load_method
+from slipstream.serde.inputs import load_input
+from slipstream.serde.pickler import APART_BYTES, Pickler
+from slipstream.serde.reducers import LruCacheWrapper, load_method, reduce_view_apart
 
 #: The first byte of the digest of classes.
 _CLASSES = b"c"
@@ -41,11 +46,23 @@ _CONTAINERS = frozenset((list, tuple, set, frozenset))
 _UNCHANGING_MODULES = frozenset(("typing", "types", "dataclasses", "enum", "_abc"))
 
 
+#: Futures among the arguments: the number of each, in order.
+Inputs: TypeAlias = "dict[Future[Any], int]"
+
+
 class _Part(Pickler):
     """Pickles one part, and notes what it may have in common with others."""
 
-    def __init__(self, file: io.BytesIO, reduce_class: Callable[[type], Any]) -> None:
-        super().__init__(file, reduce_class=reduce_class)
+    def __init__(
+        self,
+        file: io.BytesIO,
+        reduce_class: Callable[[type], Any],
+        inputs: Inputs | None,
+        buffer_callback: Callable[[PickleBuffer], Any] | None = None,
+    ) -> None:
+        super().__init__(file, reduce_class=reduce_class, buffer_callback=buffer_callback)
+        #: Futures that stand for inputs of the task; None where there can be none.
+        self.inputs = inputs
         #: By identity: the globals of functions that go by value, and of those that write there.
         self.spaces: set[int] = set()
         self.written: set[int] = set()
@@ -56,6 +73,8 @@ class _Part(Pickler):
 
     def reducer_override(self, obj: object, /) -> Any:
         if type(obj) is not FunctionType:
+            if self.inputs is not None and isinstance(obj, Future):
+                return load_input, (self.inputs.setdefault(cast("Future[Any]", obj), len(self.inputs)),)
             if type(obj) is LruCacheWrapper and not is_by_reference(obj):
                 self.functions[id(obj)] = obj
             return super().reducer_override(obj)
@@ -81,11 +100,11 @@ class _Classes(_Part):
     """Pickles classes."""
 
     def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, self._reduce_noted)
+        super().__init__(file, reduce_class, None)
         #: All that have been pickled.
         self.classes: list[type] = []
 
-    def _reduce_noted(self, cls: type) -> Any:
+    def reduce_class(self, cls: type) -> Any:
         reduced = reduce_class(cls)
         if is_sent(cls):
             self.classes.append(cls)
@@ -97,19 +116,33 @@ class _Classes(_Part):
 class _Call(_Part):
     """Pickles what goes along with the task, and notes the classes."""
 
-    def __init__(self, file: io.BytesIO, classes: dict[type, None]) -> None:
-        super().__init__(file, reduce_class_to_name)
-        self._classes = classes
+    def __init__(self, file: io.BytesIO, classes: dict[type, None], inputs: Inputs) -> None:
+        buffers: list[PickleBuffer] = []
+        super().__init__(file, reduce_class_to_name, inputs, partial(_leave_out, buffers))
+        self.classes = classes
+        #: Memory of arrays, which travels apart.
+        self.buffers = buffers
 
     def reducer_override(self, obj: object, /) -> Any:
         if issubclass(type(obj), type):
             if is_sent(cls := cast(type, obj)):
-                self._classes[cls] = None
+                self.classes[cls] = None
+        elif type(obj) is memoryview:
+            if obj.nbytes >= APART_BYTES and obj.c_contiguous:
+                return reduce_view_apart(obj)
         elif type(obj) is MethodType:  # its class has all its methods when this is loaded
             found = _place_of(obj)
             if found is not None:
                 return load_method, (obj.__self__, *found)
         return super().reducer_override(obj)
+
+
+def _leave_out(buffers: list[PickleBuffer], buffer: PickleBuffer) -> bool:
+    """Whether a buffer stays in the pickle; else it is noted."""
+    if memoryview(buffer).nbytes < APART_BYTES:
+        return True
+    buffers.append(buffer)
+    return False
 
 
 def _place_of(method: MethodType) -> tuple[type, str] | None:
@@ -129,47 +162,78 @@ class Parts(NamedTuple):
     payload: bytes
     #: Where the last of its pickles begins.
     last: int
+    #: Memory of arrays, which travels apart; to be released.
+    buffers: list[PickleBuffer]
     classes_digest: CallableDigest = NO_DIGEST
     classes: bytes = b""
 
 
-def dump_parts(*values: object, captured: Capture | None = None) -> Parts | None:
+def dump_parts(call: object, *more: object, inputs: Inputs, captured: Capture | None = None) -> Parts | None:
     """Pickle a call in parts.
 
     Args:
-        values: What goes along with the task, a pickle each; they may share objects.
+        call: What goes along with the task, and may have futures in it.
+        more: What goes along too, as pickles of their own, and may share objects with the first.
+        inputs: The futures that are found are added: the number of each.
         captured: What is in the definition of the callable, if it has one.
 
     Returns:
         None if two parts share what must be one thing, so that all must go in one pickle.
     """
-    needed = dict.fromkeys(() if captured is None else captured.classes)
+    file = io.BytesIO()
+    call_part = _Call(file, dict.fromkeys(() if captured is None else captured.classes), inputs)
+    try:
+        call_part.dump(call)
+        last = 0
+        call_part.inputs = None
+        for value in more:
+            last = file.tell()
+            call_part.dump(value)
+        classes = _dump_classes(call_part, captured)
+    except BaseException:
+        release(call_part.buffers)
+        raise
+    if classes is None:
+        release(call_part.buffers)
+        return None
+    return Parts(file.getvalue(), last, call_part.buffers, *classes)
+
+
+def _dump_classes(call: _Call, captured: Capture | None) -> tuple[CallableDigest, bytes] | None:
+    """Digest and bytes of the classes that a call needs; None if two parts share what must be one thing."""
     spaces = frozenset[int]() if captured is None else captured.spaces
     inside = {} if captured is None else captured.inside
-    file = io.BytesIO()
-    call = _Call(file, needed)
-    last = 0
-    for value in values:
-        last = file.tell()
-        call.dump(value)
     written = spaces if captured is not None and captured.fresh else frozenset[int]()
     if not (call.written.isdisjoint(spaces) and call.spaces.isdisjoint(written)):
         return None
     if not call.functions.keys().isdisjoint(inside):
         return None
-    if not needed:
-        return Parts(file.getvalue(), last)
-    classes_file = io.BytesIO()
-    part = _Classes(classes_file)
-    part.dump(tuple(needed))
+    if not call.classes:
+        return NO_DIGEST, b""
+    file = io.BytesIO()
+    part = _Classes(file)
+    part.dump(tuple(call.classes))
     spaces, written = spaces | call.spaces, written | call.written
     if not (part.written.isdisjoint(spaces) and part.spaces.isdisjoint(written)):
         return None
     if _share(call, part) or _one_thing(inside, part):
         return None
-    data = classes_file.getvalue()
+    data = file.getvalue()
     digest = CallableDigest(_CLASSES + blake2b(data, digest_size=_DIGEST_BYTES).digest())
-    return Parts(file.getvalue(), last, digest, kept.share(digest, data, tuple(part.classes)))
+    return digest, kept.share(digest, data, tuple(part.classes))
+
+
+def dump_whole(call: object, inputs: Inputs) -> bytes:
+    """Pickle a call in one part.
+
+    Args:
+        call: The callable and its arguments.
+        inputs: As in `dump_parts`.
+    """
+    inputs.clear()
+    file = io.BytesIO()
+    _Part(file, reduce_class, inputs).dump(call)
+    return file.getvalue()
 
 
 def _share(call: _Call, part: _Part) -> bool:

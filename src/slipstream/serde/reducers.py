@@ -12,6 +12,8 @@ import functools
 import marshal
 import typing
 from collections.abc import Callable
+from concurrent.futures import Future
+from pickle import PickleBuffer
 from types import CellType, CodeType, MethodType, ModuleType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -54,22 +56,37 @@ def _reduce_code(code: CodeType) -> Reduced:
         return borrowed.code_reduce(code)
 
 
-def load_view(data: bytes | bytearray, shape: tuple[str, tuple[int, ...] | None] | None) -> memoryview:
+def load_view(data: bytes | bytearray | memoryview, shape: tuple[str, tuple[int, ...] | None] | None) -> memoryview:
     """Make a memoryview of these bytes: `shape` is the format and lengths, where it is not plain bytes."""
     view = memoryview(data)
     return view if shape is None else cast(Any, view).cast(*shape)
 
 
 def _reduce_view(view: memoryview) -> Reduced:
-    data = view.tobytes() if view.readonly else bytearray(view.tobytes())
-    shape = None
-    if view.ndim != 1 or view.format != "B":
-        shape = (view.format, view.shape)
-        try:
-            load_view(data, shape)
-        except (TypeError, ValueError):  # a structured format, or a length of 0: only the bytes can be had again
-            shape = None
-    return load_view, (data, shape)
+    data = view.tobytes()
+    return load_view, (data if view.readonly else bytearray(data), _shape_of(view, data))
+
+
+def reduce_view_apart(view: memoryview) -> Reduced:
+    """Take a C-contiguous memoryview apart without copying it.
+
+    Whoever pickles it must release the buffer in any event: up to Python 3.12.6 the interpreter crashes if the
+    collector meets a memoryview together with a PickleBuffer of it, in the frames of an exception for example
+    (https://github.com/python/cpython/issues/77894).
+    """
+    return load_view, (PickleBuffer(view), _shape_of(view, view.cast("B") if view.nbytes else b""))
+
+
+def _shape_of(view: memoryview, data: bytes | memoryview) -> tuple[str, tuple[int, ...] | None] | None:
+    """What makes such a view of plain bytes, if they must be more than that."""
+    if view.ndim == 1 and view.format == "B":
+        return None
+    shape = (view.format, view.shape)
+    try:
+        load_view(data, shape)
+    except (TypeError, ValueError):  # a structured format, or a length of 0: only the bytes can be had again
+        return None
+    return shape
 
 
 def load_cell() -> CellType:
@@ -88,6 +105,10 @@ def _reduce_cell(cell: CellType) -> Reduced:
         return load_cell, (), (cell.cell_contents,), None, None, set_cell
     except ValueError:  # empty
         return load_cell, ()
+
+
+def _refuse_future(future: Future[Any]) -> Reduced:
+    raise TypeError("a future cannot be pickled: pass it as an argument of the task, which then gets its result")
 
 
 def load_lru_cache(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
@@ -158,6 +179,7 @@ def _reduce_weak_dictionary(value: WeakKeyDictionary[Any, Any]) -> Reduced:
 REDUCERS: dict[type, Reducer] = {
     **borrowed.DISPATCH_TABLE,
     CellType: _reduce_cell,
+    Future: _refuse_future,
     CodeType: _reduce_code,
     LruCacheWrapper: _reduce_lru_cache,
     MethodType: _reduce_method,

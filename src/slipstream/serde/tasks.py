@@ -9,23 +9,27 @@ Never here: what a worker needs (see `values`), and what is captured (see `captu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import _lru_cache_wrapper as LruCacheWrapper  # pyright: ignore[reportPrivateUsage]
 from functools import partial
+from pickle import PickleBuffer
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
 from slipstream.protocol.ids import NO_DIGEST, CallableDigest
+from slipstream.serde.buffers import release
 from slipstream.serde.callables import identify
 from slipstream.serde.guards import Capture
 from slipstream.serde.imports import reference_of
-from slipstream.serde.values import FUNCTIONS, PAIR, PAYLOAD_LIMIT, SCALARS, dump_scalars, pickle_value
+from slipstream.serde.nested import futures_in
+from slipstream.serde.values import FUNCTIONS, PAIR, PAYLOAD_LIMIT, PICKLED, SCALARS, dump_scalars
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from slipstream.serde.parts import Parts
+    from slipstream.serde.parts import Inputs, Parts
 
 #: What may be sent as a definition.
 _DEFINED_TYPES = frozenset((FunctionType, LruCacheWrapper))
@@ -48,6 +52,10 @@ class Encoded(Struct, frozen=True, gc=False):
     #: The classes by value that it needs beside, which a worker must have seen before too.
     classes_digest: CallableDigest = NO_DIGEST
     classes: bytes = b""
+    #: The futures among the arguments, in the order in which the payload counts them.
+    inputs: tuple[Future[Any], ...] = ()
+    #: Memory of arrays among the arguments, which travels apart. To be released when it is written.
+    buffers: Sequence[PickleBuffer] = ()
 
 
 def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
@@ -57,11 +65,11 @@ def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
     Args:
         fn: Any callable.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
+        args: Positional arguments. Futures among them, and in containers among them, are inputs of the task.
+        kwargs: Keyword arguments; the same holds.
 
     Raises:
-        PayloadError: As `encode_call`.
+        PayloadError: As `encode_call`; or a future stands in an object that is no container.
 
     Example:
         >>> encode_task(max, (1, 2), {"key": abs}).label
@@ -70,19 +78,27 @@ def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     while type(fn) is partial:
         args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func  # pyright: ignore
     reference = reference_of(fn) if type(fn) in FUNCTIONS else None  # pyright: ignore
-    scalars = SCALARS.issuperset(map(type, args)) and (not kwargs or SCALARS.issuperset(map(type, kwargs.values())))
-    if reference is not None and scalars:
-        return Encoded(*identify(fn), dump_scalars((*reference, args, kwargs)))
+    inputs: Inputs = {}
+    plain = SCALARS.issuperset(map(type, args)) and (not kwargs or SCALARS.issuperset(map(type, kwargs.values())))
+    scalars = (args, kwargs) if plain else _with_places(args, kwargs, inputs)
+    if reference is not None and scalars is not None:
+        return Encoded(*identify(fn), dump_scalars((*reference, *scalars)), inputs=tuple(inputs))
     try:
         encoded = None
         if reference is None and type(fn) in _DEFINED_TYPES:
-            encoded = _encode_defined(fn, args, kwargs, scalars=scalars)
+            encoded = _encode_defined(fn, args, kwargs, scalars, inputs)
         if encoded is None:
-            encoded = _encode_in_parts(fn, (fn, args, kwargs) if reference is None else (*reference, args, kwargs))
+            call = (fn, args, kwargs) if reference is None else (*reference, args, kwargs)
+            encoded = _encode_in_parts(fn, call, inputs)
     except Exception as error:  # the user's own reducers may raise anything
         from slipstream.serde.blame import call_error
 
         raise call_error(fn, args, kwargs, error) from error
+    if inputs and encoded.payload[0] >= PICKLED and inputs.keys() - futures_in((args, kwargs)).keys():
+        from slipstream.serde.blame import hidden_future_error
+
+        release(encoded.buffers)
+        raise hidden_future_error(fn, args, kwargs)
     largest = max(len(encoded.payload), len(encoded.definition), len(encoded.classes))
     if largest > PAYLOAD_LIMIT:
         from slipstream.serde.blame import call_size_error
@@ -106,8 +122,29 @@ def encode_chunk(fn: Callable[..., Any], items: list[Any], *, spread: bool) -> E
     return encode_task(fn, (items, spread, bound, keywords), {})
 
 
+def _with_places(args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Inputs) -> tuple[Any, ...] | None:
+    """Arguments with None in place of futures, and the places of these; None if other arguments are no scalars."""
+    places: dict[int | str, int] = {}
+    filled, keywords = list(args), dict(kwargs)
+    for place, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, Future):
+            places[place] = inputs.setdefault(cast("Future[Any]", value), len(inputs))
+            if isinstance(place, str):
+                keywords[place] = None
+            else:
+                filled[place] = None
+        elif type(value) not in SCALARS:
+            inputs.clear()
+            return None
+    return tuple(filled), keywords, places
+
+
 def _encode_defined(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, scalars: bool
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    scalars: tuple[Any, ...] | None,
+    inputs: Inputs,
 ) -> Encoded | None:
     """The call of a function that goes by value; None if that must be in one pickle, or goes by reference after all."""
     global _capture, _dump_parts
@@ -117,23 +154,30 @@ def _encode_defined(
     captured = _capture(fn)
     if captured is None:
         return None
-    if scalars and not captured.state and not captured.classes:
-        return Encoded(captured.digest, captured.label, dump_scalars((args, kwargs)), captured.definition)
-    parts = _dump_parts((args, kwargs), captured.state, captured=captured)
+    if scalars is not None and not captured.state and not captured.classes:
+        payload = dump_scalars(scalars)
+        return Encoded(captured.digest, captured.label, payload, captured.definition, inputs=tuple(inputs))
+    inputs.clear()
+    parts = _dump_parts((args, kwargs), captured.state, inputs=inputs, captured=captured)
     if parts is None:
         return None
     payload = bytes((PAIR,)) + parts.payload
     state_bytes = len(parts.payload) - parts.last if captured.state else 0
     classes = parts.classes_digest, parts.classes
-    return Encoded(captured.digest, captured.label, payload, captured.definition, state_bytes, *classes)
+    apart = tuple(inputs), parts.buffers
+    return Encoded(captured.digest, captured.label, payload, captured.definition, state_bytes, *classes, *apart)
 
 
-def _encode_in_parts(fn: Callable[..., Any], call: tuple[Any, ...]) -> Encoded:
+def _encode_in_parts(fn: Callable[..., Any], call: tuple[Any, ...], inputs: Inputs) -> Encoded:
     """The call of anything else: all of it is in the payload, but for the classes that go by value."""
     global _dump_parts
     if _dump_parts is None:
         from slipstream.serde.parts import dump_parts as _dump_parts
-    parts = _dump_parts(call)
+    inputs.clear()
+    parts = _dump_parts(call, inputs=inputs)
     if parts is None:
-        return Encoded(*identify(fn), pickle_value(call))
-    return Encoded(*identify(fn), parts.payload, b"", 0, parts.classes_digest, parts.classes)
+        from slipstream.serde.parts import dump_whole
+
+        return Encoded(*identify(fn), dump_whole(call, inputs), inputs=tuple(inputs))
+    classes = parts.classes_digest, parts.classes
+    return Encoded(*identify(fn), parts.payload, b"", 0, *classes, tuple(inputs), parts.buffers)

@@ -1,9 +1,10 @@
 """Calls and values as bytes: what the engine, the workers and the client call.
 
 A payload says by its first byte how it is to be loaded: below 0x80 it is marshal (builtin scalars only, cheap, and
-loading it runs nobody's code), 0x80 is pickle protocol 5, 0x81 two such pickles. What it holds is the value; or of a
-call (args, kwargs) for a callable that has a definition, (module, name, args, kwargs) for a function at the top level
-of an importable module, and (callable, args, kwargs) for any other callable.
+loading it runs nobody's code), 0x80 is pickle protocol 5, 0x81 two such pickles, and 0x82 stands for a value in a file,
+which `store` loads. What the others hold is the value; or of a call (args, kwargs) for a callable that has a
+definition, (module, name, args, kwargs) for a function at the top level of an importable module, and (callable, args,
+kwargs) for any other callable. Where a marshalled call has inputs (see `inputs`), their places follow.
 
 Here only what every worker needs at its start is imported; the pickler and the errors come when they are needed.
 
@@ -16,19 +17,27 @@ import marshal
 import sys
 from types import BuiltinFunctionType, FunctionType
 
+from slipstream.serde.buffers import release
 from slipstream.serde.imports import reference_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from pickle import PickleBuffer
+    from typing import Any, TypeAlias
 
     from slipstream.serde.definitions import Definition
+
+    #: Writes a pickle and its buffers somewhere, and returns the payload that stands for them.
+    Store: TypeAlias = Callable[[bytes, list[PickleBuffer]], bytes]
 
 #: A payload is one binary field of a message, whose length has 32 bits.
 PAYLOAD_LIMIT = 2**32 - 1
 #: A longer string goes as a pickle, so that the thread that reads the sockets need not copy it.
 SCALAR_LENGTH_LIMIT = 1024
+
+#: What takes more is stored, where there is a store.
+INLINE_BYTES = 64 << 10
 
 #: A smaller first byte is marshal's.
 PICKLED = 0x80  # the first byte of every pickle since protocol 2; marshal's type codes are ASCII
@@ -82,7 +91,11 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def decode_call(
-    payload: bytes, definition: Definition | None = None, classes: Definition | None = None
+    payload: bytes,
+    definition: Definition | None = None,
+    classes: Definition | None = None,
+    inputs: Sequence[Any] = (),
+    buffers: Sequence[Any] = (),
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Load a call: the callable, its positional and its keyword arguments.
 
@@ -90,6 +103,8 @@ def decode_call(
         payload: What `encode_call` or `encode_task` returned, in any process.
         definition: That of the callable, if it has one.
         classes: That of the classes by value that it needs.
+        inputs: The values of the futures among its arguments.
+        buffers: Memory of arrays among its arguments.
 
     Raises:
         PayloadError: It cannot be loaded here; what was raised is the cause.
@@ -102,12 +117,12 @@ def decode_call(
     try:
         if classes is not None:
             classes.loaded = _unpickle(classes.data)  # they live as long as this, and need not be made again
-        if payload[0] == PAIR:
-            from slipstream.serde.holes import load_pair
+        if inputs:
+            from slipstream.serde.inputs import load_with_inputs
 
-            call, state = load_pair(payload[1:])
+            call, state = load_with_inputs(_load_call, payload, buffers, inputs)
         else:
-            call, state = marshal.loads(payload) if payload[0] < PICKLED else _unpickle(payload), ()
+            call, state = _load_call(payload, buffers)
         if definition is not None:
             args, kwargs = call
             return definition.load(state), args, kwargs
@@ -123,11 +138,21 @@ def decode_call(
         raise load_error("the call", error) from error
 
 
-def encode_value(value: object) -> bytes:
+def _load_call(payload: bytes, buffers: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """What the payload of a call holds, and the state of its callable."""
+    if payload[0] == PAIR:
+        from slipstream.serde.holes import load_pair
+
+        return load_pair(payload[1:], buffers)
+    return marshal.loads(payload) if payload[0] < PICKLED else _unpickle(payload, buffers), ()
+
+
+def encode_value(value: object, store: Store | None = None) -> bytes:
     """Encode the result of a task, for its client and for other workers.
 
     Args:
         value: Anything.
+        store: Writes what is large to where it can be read without a copy: called with a pickle and buffers.
 
     Raises:
         PayloadError: It cannot be pickled, or is too large. The message names the type at fault.
@@ -140,7 +165,7 @@ def encode_value(value: object) -> bytes:
     if kind in _FIXED or (kind in _SIZED and len(value) <= SCALAR_LENGTH_LIMIT):  # pyright: ignore[reportArgumentType]
         return marshal.dumps(value, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
     try:
-        payload = pickle_value(value)
+        payload = pickle_value(value) if store is None else _pickle_apart(value, store)
     except Exception as error:  # noqa: BLE001 - the user's own reducers may raise anything
         payload = _pickle_for_owner(value, error)
     if len(payload) > PAYLOAD_LIMIT:
@@ -148,6 +173,17 @@ def encode_value(value: object) -> bytes:
 
         raise value_size_error(value, len(payload), PAYLOAD_LIMIT)
     return payload
+
+
+def _pickle_apart(value: object, store: Store) -> bytes:
+    """The pickle of a value, or where it is stored."""
+    from slipstream.serde.pickler import dumps_apart
+
+    data, buffers = dumps_apart(value)
+    try:
+        return store(data, buffers) if buffers or len(data) > INLINE_BYTES else data
+    finally:
+        release(buffers)
 
 
 def _pickle_for_owner(value: object, error: Exception) -> bytes:
@@ -181,10 +217,10 @@ def decode_value(payload: bytes) -> Any:
         raise load_error("the value", error) from error
 
 
-def _unpickle(payload: bytes) -> Any:
+def _unpickle(payload: bytes, buffers: Sequence[Any] = ()) -> Any:
     from pickle import loads  # 4 ms, which a worker that is given scalars only does not need
 
-    return loads(payload)
+    return loads(payload, buffers=buffers)
 
 
 def is_scalar(payload: bytes) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
-from slipstream.protocol.worker_codec import DEFINE, ENVIRONMENT, RETRACT, RUN, STOP, gave, kept, lacks
+from slipstream.protocol.worker_codec import DEFINE, ENVIRONMENT, RETRACT, RUN, STOP, STORAGE, gave, kept, lacks
 from slipstream.serde.definitions import DEFINED, Definitions
+from slipstream.worker.results import Results
 from slipstream.worker.runner import run_task
 from slipstream.worker.sentry import Sentry
 
@@ -19,11 +20,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable
+    from pickle import PickleBuffer
     from typing import Any, TypeAlias
 
     from slipstream.protocol.messages import TaskAttempt
     from slipstream.protocol.worker_codec import RunFields
     from slipstream.serde.definitions import Definition
+    from slipstream.serde.values import Store
+    from slipstream.store.place import Place
     from slipstream.worker.link import Link
     from slipstream.worker.page import SharedPage
 
@@ -47,6 +51,11 @@ class Loop:
         #: Tasks that have not started, with the definitions of their callables and classes, which are thereby kept.
         self.queue: deque[Queued] = deque()
         self.definitions = Definitions()
+        self.results = Results()
+        #: Where large results go, if anywhere: what `store.place.Place` is made of; and that, when it has been needed.
+        self._storage: tuple[str, str, str, int] = ("", "", "", 0)
+        self.store: Store | None = None
+        self._place: Place | None = None
         self.stopping = False
         self.sentry = Sentry(self)
         #: This is a child that a task forked, and that came back from the task.
@@ -75,11 +84,18 @@ class Loop:
     def _run(self, run: RunFields, definition: Definition | None, classes: Definition | None) -> None:
         link, recent = self.link, self._recent
         digest, chunk = run[2], run[4]
+        inputs: list[bytes] = []
+        if run[5]:
+            own = [self.results.get(value) if isinstance(value, int) else value for value in run[5]]
+            inputs = [value for value in own if value is not None]
+            if len(inputs) < len(own):  # one has failed, or was given back, or is too long ago
+                link.add(lacks([run[:2]]), 0)
+                return
         longest = recent.get(digest, SHORT_NS)
         if longest >= SHORT_NS or chunk:
             link.flush()
         try:
-            report, size, duration = run_task(run, definition, classes, self.page)
+            report, result, duration = run_task(run, definition, classes, inputs, self.page, self.store)
         except BaseException as error:  # of a forked child: run_task raises nothing else
             self.leave_if_forked(error)
             raise
@@ -91,9 +107,24 @@ class Loop:
             recent.clear()
         # Fades by 1/16 a call, as one slow call says little about the next.
         recent[digest] = max(duration, longest - (longest >> 4))
-        if link.add(report, size):
+        if result is not None and not chunk:
+            self.results.add(run[0], result)
+        if link.add(report, len(report[1])):
             link.flush()
             self._read(block=False)
+
+    def _store(self, data: bytes, buffers: list[PickleBuffer]) -> bytes:
+        """Write a large result to a file."""
+        from slipstream.store.place import Place
+        from slipstream.store.writing import store_value
+
+        if self._place is None:
+            self._place = Place(*self._storage)
+        payload = store_value(data, buffers, self._place)
+        warning = self._place.take_warning()
+        if warning is not None:
+            sys.stderr.write(f"slipstream: {warning}\n")
+        return payload
 
     def leave_if_forked(self, error: BaseException | None) -> None:
         """In a forked child that came back from a task: end, as its program would. Two must not answer the client."""
@@ -144,6 +175,8 @@ class Loop:
                 self._give_back(*fields)
             elif tag == ENVIRONMENT:
                 (sys.path[:],) = fields
+            elif tag == STORAGE:
+                self._storage, self.store = fields, self._store
             elif tag == STOP:
                 self.stopping = True
         self.definitions.drop_old()

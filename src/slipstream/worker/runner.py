@@ -11,33 +11,42 @@ from slipstream.protocol.worker_codec import done, failed
 from slipstream.serde.callables import callable_label
 from slipstream.serde.plain_exceptions import encode_plainly
 from slipstream.serde.values import decode_call, encode_value
+from slipstream.store.loading import load_inputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from functools import partial
     from typing import Any
 
     from slipstream.protocol.worker_codec import Report, RunFields
     from slipstream.serde.definitions import Definition
+    from slipstream.serde.values import Store
     from slipstream.worker.page import SharedPage
 else:
     from _functools import partial
 
 
 def run_task(
-    run: RunFields, definition: Definition | None, classes: Definition | None, page: SharedPage
-) -> tuple[Report, int, int]:
+    run: RunFields,
+    definition: Definition | None,
+    classes: Definition | None,
+    inputs: Sequence[bytes],
+    page: SharedPage,
+    store: Store | None = None,
+) -> tuple[Report, bytes | None, int]:
     """Run an attempt and say how it ended. Raises in a forked child of the task only, which does not report.
 
     Args:
         run: what to run.
         definition: that of its callable, if it has one.
         classes: that of the classes that it needs, if there are any.
+        inputs: encoded values of the futures among its arguments.
         page: where it is noted what runs.
+        store: writes large results; without it they travel like others.
 
     Returns:
-        What to report, the bytes of its payload, and how long the attempt took, in ns.
+        What to report, the encoded result if there is one, and how long the attempt took, in ns.
     """
     task, attempt, _, call, chunk, _, _ = run
     began = monotonic_ns()
@@ -45,29 +54,29 @@ def run_task(
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        function, args, kwargs = decode_call(call, definition, classes)
+        function, args, kwargs = decode_call(call, definition, classes, *(load_inputs(inputs) if inputs else ()))
         if chunk:
             items, spread, bound, keywords = args
             if bound or keywords:
                 function = partial(function, *bound, **keywords)
-            payload, failures = _run_chunk(function, items, spread, page)
+            payload, failures = _run_chunk(function, items, spread, page, store)
         else:
-            payload = _encode_result(function, function(*args, **kwargs))
+            payload = _encode_result(function, function(*args, **kwargs), store)
         duration = monotonic_ns() - began
-        return done(task, attempt, duration, payload, failures), len(payload), duration
+        return done(task, attempt, duration, payload, failures), payload, duration
     except BaseException as error:  # whatever a task raises is data
         if page.detached:
             raise  # but not in a child that it has forked
         payload = _encode_raised(error, function)
         duration = monotonic_ns() - began
-        return failed(task, attempt, duration, payload), len(payload), duration
+        return failed(task, attempt, duration, payload), None, duration
     finally:
         page.end()
 
 
-def _encode_result(function: object, value: object) -> bytes:
+def _encode_result(function: object, value: object, store: Store | None) -> bytes:
     try:
-        return encode_value(value)
+        return encode_value(value, store)
     except Exception as error:
         from slipstream.errors import PayloadError  # it imports concurrent.futures, which most workers never need
 
@@ -88,7 +97,7 @@ def _encode_raised(error: BaseException, function: object) -> bytes:
 
 
 def _run_chunk(
-    function: Callable[..., Any], items: list[Any], spread: bool, page: SharedPage
+    function: Callable[..., Any], items: list[Any], spread: bool, page: SharedPage, store: Store | None
 ) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
     """Call the function for each item (each a tuple of arguments if `spread`). An item that raises fails alone."""
     results: list[Any] = []
@@ -106,18 +115,18 @@ def _run_chunk(
         if page.detached:  # the other items are the parent's
             return b"", ()
     try:
-        return encode_value(results), tuple(failures)
+        return encode_value(results, store), tuple(failures)
     except Exception:  # noqa: BLE001  # some result cannot be sent: find which, so that the others can
-        return _encode_singly(function, results, failures)
+        return _encode_singly(function, results, failures, store)
 
 
 def _encode_singly(
-    function: Callable[..., Any], results: list[Any], failures: list[tuple[int, bytes]]
+    function: Callable[..., Any], results: list[Any], failures: list[tuple[int, bytes]], store: Store | None
 ) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
     for index, value in enumerate(results):
         try:
-            _encode_result(function, value)
+            _encode_result(function, value, None)
         except Exception as error:  # noqa: BLE001  # it is data
             failures.append((index, _encode_raised(error, function)))
             results[index] = None
-    return encode_value(results), tuple(sorted(failures))
+    return encode_value(results, store), tuple(sorted(failures))

@@ -1,0 +1,213 @@
+"""Futures as arguments: what the scheduler is told of the inputs of a task.
+
+An input is one of three things. A future of this client that has not ended is a task on which the new one depends; the
+scheduler knows the rest. One that has ended is its encoded result. Any other future, of another executor or of the
+standard library, is a value that the scheduler is to expect: it is provided when the future has ended.
+
+Between the end of a task and that of its future a moment passes, in which another thread may submit: the scheduler has
+forgotten the task and refuses. Then the future counts as a stranger, and its value is provided when it is there.
+
+Never here: how futures are found in arguments (see `serde.parts`), and when a task is ready (see `core`).
+"""
+
+# pyright: reportPrivateUsage=false
+# Reads what futures hold, as `client` does.
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import Future as StandardFuture
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from slipstream.causes import STRANGER, Cause
+from slipstream.client import FutureClient, way_from
+from slipstream.future import Future
+from slipstream.protocol.ids import TaskId
+from slipstream.protocol.messages import Expect, Provide, Submit
+from slipstream.runtime import signals
+from slipstream.runtime.engine import Engine
+from slipstream.serde.values import encode_value
+
+
+class MissingInputError(Exception):
+    """An input has failed before its task was submitted."""
+
+    def __init__(self, cause: Cause, instead: Future[Any] | None = None) -> None:
+        super().__init__()
+        self.cause = cause
+        #: What stands for a future whose result cannot be sent.
+        self.instead = instead
+
+
+class Dataflow:
+    """The inputs of tasks of one client.
+
+    Args:
+        client: The client.
+        engine: Its engine.
+        task_ids: Numbers for values that are expected.
+    """
+
+    def __init__(self, client: FutureClient, engine: Engine, task_ids: Iterator[int]) -> None:
+        self._client = client
+        self._engine = engine
+        self._task_ids = task_ids
+        client.resubmit = self.resubmit
+
+    def submit(
+        self, message: Submit, future: Future[Any], inputs: Sequence[StandardFuture[Any]], stored: Sequence[bytes]
+    ) -> None:
+        """Submit a task that takes results of futures.
+
+        Args:
+            message: The task, without its inputs.
+            future: Its own, which the client knows.
+            inputs: The futures, in the order in which the call counts them.
+            stored: The memory of arrays among its arguments, which comes after these.
+
+        Raises:
+            MissingInputError: One has failed, was cancelled, or cannot be sent.
+        """
+        future._inputs = tuple(inputs)
+        told = [_result_of(value) if value.done() else self._task_of(value) for value in inputs]
+        self._submit(message, inputs, told, stored)
+
+    def resubmit(self, message: Submit) -> None:
+        """Submit a task again that depends on what the scheduler has forgotten."""
+        future = self._client.futures.get(message.task)
+        if future is None:
+            return
+        try:
+            told: list[TaskId | bytes | None] = []
+            futures = len(future._inputs)
+            for value, before in zip(future._inputs, message.inputs[:futures], strict=True):
+                if isinstance(before, bytes) or before in self._client.expected:
+                    told.append(before)
+                else:
+                    told.append(_result_of(value) if value.done() else None)
+            stored = [value for value in message.inputs[futures:] if isinstance(value, bytes)]
+            self._submit(message, future._inputs, told, stored)
+        except MissingInputError as missing:
+            self._client.end_unsubmitted(future, missing.cause)
+            for number in message.inputs:
+                if not isinstance(number, bytes) and number in self._client.expected:
+                    self._tell(Provide(number, None))  # nobody waits for it any more
+
+    def _task_of(self, value: StandardFuture[Any]) -> TaskId | None:
+        """The task of a future, if the scheduler knows it."""
+        return value._task if isinstance(value, Future) and value._owner is self._client else None
+
+    def _submit(
+        self,
+        message: Submit,
+        inputs: Sequence[StandardFuture[Any]],
+        told: Sequence[TaskId | bytes | None],
+        stored: Sequence[bytes],
+    ) -> None:
+        expected: dict[TaskId, StandardFuture[Any]] = {}
+        numbered: list[TaskId | bytes] = []
+        for value, known in zip(inputs, told, strict=True):
+            if known is None:
+                known = TaskId(next(self._task_ids))
+                expected[known] = value
+            numbered.append(known)
+        message = replace(message, inputs=(*numbered, *stored))
+        if not expected:
+            self._engine.submit(message)
+            return
+        self._client.expected.update(expected)
+        try:
+            self._engine.submit(*map(Expect, expected), message)
+        except BaseException:
+            for number in expected:
+                self._client.expected.pop(number, None)
+            raise
+        for number, value in expected.items():
+            value.add_done_callback(partial(_provide, weakref.ref(self), number))
+
+    def provide(self, number: TaskId, value: StandardFuture[Any]) -> None:
+        """A future that was waited for has ended; in whatever thread ends it."""
+        payload: bytes | None = None
+        try:
+            payload = _result_of(value)
+        except MissingInputError as missing:
+            if missing.instead is not None:
+                self._client.expected[number] = value = missing.instead
+        shielded = signals.enter()
+        try:
+            self._tell(Provide(number, payload), value)
+        finally:
+            if shielded:
+                signals.leave()
+
+    def _tell(self, message: Provide, value: StandardFuture[Any] | None = None) -> None:
+        """Provide a value. What ends by that may provide more, to and fro between executors: not too deep.
+
+        Args:
+            message: What to say.
+            value: The future that is the cause, if what it is provided for fails by it; it is found by its number.
+        """
+        waiting = _telling.waiting
+        waiting.append((self, message, value))
+        if _telling.depth >= _MAX_DEPTH:
+            return  # for whoever is the first
+        _telling.depth += 1
+        try:
+            while waiting:
+                flow, message, value = waiting.pop()
+                try:
+                    flow._engine.tell(message)
+                finally:
+                    flow._client.expected.pop(message.task, None)
+        finally:
+            _telling.depth -= 1
+            if waiting and not _telling.depth:  # something was thrown in here: the others are to be told in any event
+                flow, message, value = waiting.pop()
+                flow._tell(message, value)
+
+
+#: Calls of `_tell` within each other.
+_MAX_DEPTH = 16
+
+
+class _Telling(threading.local):
+    def __init__(self) -> None:
+        self.depth = 0
+        self.waiting: list[tuple[Dataflow, Provide, StandardFuture[Any] | None]] = []
+
+
+_telling = _Telling()
+
+
+def _provide(flow: "weakref.ref[Dataflow]", number: TaskId, value: StandardFuture[Any]) -> None:
+    """A stranger has ended. It does not keep alive what waits for it."""
+    found = flow()
+    if found is not None:
+        found.provide(number, value)
+
+
+def _result_of(value: StandardFuture[Any]) -> bytes:
+    """The encoded result of a future that has ended.
+
+    Raises:
+        MissingInputError: There is none, or it cannot be sent.
+    """
+    if isinstance(value, Future) and value._owner is not None:  # not decoded here: another thread may be at it
+        if not value.succeeded:
+            raise MissingInputError(way_from(value))
+        return encode_value(value._result) if value._encoded is None else value._encoded
+    try:
+        failed = value.exception() is not None
+    except CancelledError:
+        failed = True
+    if failed:
+        raise MissingInputError(way_from(value))
+    try:
+        return encode_value(value.result())
+    except BaseException as error:  # whatever the user's own reducers raise
+        instead = Future.of_failed(STRANGER, error)
+        raise MissingInputError(way_from(instead), instead) from error

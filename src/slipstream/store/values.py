@@ -1,0 +1,127 @@
+"""The large values of one client: written once, found again, and removed when nobody needs them.
+
+Nothing is made or imported before it is needed: a program that moves small values only has no run directory, but for
+the milliseconds in which its workers start.
+
+Never here: what is large (see `serde.values` and `serde.parts`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from slipstream.protocol.messages import Done, WorkerMessage
+from slipstream.store.payload import is_stored
+
+if TYPE_CHECKING:
+    from pickle import PickleBuffer
+
+    from slipstream.store.directory import RunDirectory
+    from slipstream.store.place import Place
+    from slipstream.store.sent import Sent
+
+
+class Values:
+    """Where one client and its workers put large values."""
+
+    def __init__(self) -> None:
+        self._making = threading.RLock()
+        self._run: RunDirectory | None = None
+        self._place: Place | None = None
+        self._sent: Sent | None = None
+
+    def run(self) -> RunDirectory:
+        """The run directory, made when it is first asked for.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        with self._making:
+            if self._run is None:
+                from slipstream.store.directory import RunDirectory
+
+                self._run = RunDirectory.make()
+                self._place = self._run.place()
+                # Values may be needed after the end of the executor, so only the end of the program is certain.
+                atexit.register(_remove, weakref.ref(self._run))
+            return self._run
+
+    def write(self, pickle: bytes, buffers: list[PickleBuffer]) -> bytes:
+        """Write a value, and return the payload that owns its file.
+
+        Args:
+            pickle: The value without its buffers.
+            buffers: Its buffers, which the caller releases.
+
+        Raises:
+            OSError: There is no room for it.
+        """
+        from slipstream.store.owned import Stored
+        from slipstream.store.writing import store_value
+
+        self.run()
+        assert self._place is not None
+        stored = Stored(store_value(pickle, buffers, self._place))
+        warning = self._place.take_warning()
+        if warning is not None:
+            import warnings
+
+            warnings.warn(warning, ResourceWarning, stacklevel=4)
+        return stored
+
+    def write_buffer(self, buffer: PickleBuffer) -> bytes:
+        """Write a buffer of an argument, unless one of the same content has been written and is still there.
+
+        Args:
+            buffer: Its memory, which the caller releases.
+
+        Raises:
+            OSError: There is no room for it.
+        """
+        from slipstream.store.owned import Stored
+        from slipstream.store.sent import Sent
+
+        with self._making:
+            if self._sent is None:
+                self._sent = Sent()
+        found = self._sent.find(b"", [buffer])
+        if found is not None:
+            return found
+        stored = self.write(b"", [buffer])
+        assert isinstance(stored, Stored)
+        self._sent.remember(stored, b"", [buffer])
+        return stored
+
+    def worker_left(self, prefix: str) -> None:
+        """Remove what a worker wrote and never announced. All that it said has been taken over."""
+        if self._run is not None:
+            from slipstream.store.owned import remove_orphans
+
+            remove_orphans(self._run.path, prefix)
+            remove_orphans(self._run.spill, prefix)
+
+    def close(self) -> None:
+        """No more values come: remove the run directory, or if some are still needed, with the last of them."""
+        with self._making:
+            if self._run is not None:
+                self._run.remove_when_empty()
+
+
+def _remove(run: weakref.ref[RunDirectory]) -> None:
+    found = run()
+    if found is not None:
+        found.remove()
+
+
+def own_result(report: WorkerMessage) -> WorkerMessage:
+    """Take over what a worker has written: the file goes with the payload of this report, and its equals."""
+    if not isinstance(report, Done) or not is_stored(report.payload):
+        return report
+    from msgspec.structs import replace
+
+    from slipstream.store.owned import Stored
+
+    return replace(report, payload=Stored(report.payload))
