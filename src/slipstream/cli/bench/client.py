@@ -9,8 +9,10 @@ import os
 import sys
 from typing import Any
 
-from slipstream.cli.bench.patterns import PATTERNS, Load, first_result, warm_up
-from slipstream.cli.bench.systems import CANDIDATES, Opener
+from slipstream.cli.bench.load import Load
+from slipstream.cli.bench.memory import Peak
+from slipstream.cli.bench.patterns import PATTERNS, Pattern, first_result, warm_up
+from slipstream.cli.bench.systems import CANDIDATES, Opener, System
 
 
 def serve(name: str, workers: int) -> None:
@@ -28,20 +30,34 @@ def serve(name: str, workers: int) -> None:
 
 
 def measure(opener: Opener, workers: int, request: dict[str, Any]) -> dict[str, Any]:
-    """One repetition: its seconds, and what the system counted meanwhile."""
-    loop = PATTERNS[request["pattern"]].loop
-    if loop is None:
+    """One repetition: its seconds, and what the system counted meanwhile; or its memory, where that is asked for."""
+    pattern = PATTERNS[request["pattern"]]
+    if pattern.loop is None:
         return {"wall_s": first_result(opener, workers), "account": {}}
     system = opener(workers)
     try:
-        load = Load(request["tasks"], request["chunksize"])
-        warm_up(loop, system, load)
-        before = system.account()
-        wall_s = loop(system, load)
-        after = system.account()
+        load = Load(request["tasks"], request["chunksize"], request.get("elements"))
+        warm_up(pattern, system, load)
+        return (memory if request.get("memory") else seconds)(pattern, system, load)
     finally:
         system.close()
+
+
+def seconds(pattern: Pattern, system: System, load: Load) -> dict[str, Any]:
+    """How long a warm system takes."""
+    assert pattern.loop is not None
+    before = system.account()
+    wall_s = pattern.loop(system, load)
+    after = system.account()
     return {"wall_s": wall_s, "account": {name: after[name] - before[name] for name in before}}
+
+
+def memory(pattern: Pattern, system: System, load: Load) -> dict[str, Any]:
+    """How much memory a warm system takes; its time would be that of looking at the memory too."""
+    assert pattern.loop is not None
+    with Peak() as peak:
+        pattern.loop(system, load)
+    return {"peak_bytes": peak.growth}
 
 
 if __name__ == "__main__":

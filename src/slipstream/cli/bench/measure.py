@@ -8,11 +8,12 @@ import compileall
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import slipstream
 from slipstream.cli.bench.floors import FLOORS
-from slipstream.cli.bench.patterns import PATTERNS, Load, Pattern
+from slipstream.cli.bench.load import Load
+from slipstream.cli.bench.patterns import PATTERNS, ArrayUse, Pattern
 from slipstream.cli.bench.results import PatternResult, Results, Series
 from slipstream.cli.bench.session import ClientFailed, Session
 from slipstream.cli.bench.systems import CANDIDATES, OURSELVES
@@ -20,6 +21,9 @@ from slipstream.cli.bench.systems import CANDIDATES, OURSELVES
 #: What one repetition of a peer may take, seconds by estimate.
 CAP_S = 1.5
 QUICK_CAP_S = 0.7
+#: Of an array, millions of bytes.
+ARRAY_MB = 1_000
+QUICK_ARRAY_MB = 64
 
 
 class Observer(Protocol):
@@ -42,10 +46,12 @@ class Settings:
     quick: bool = False
     #: Repetitions of every pattern; None: each pattern's own.
     rounds: int | None = None
-    #: Tasks of every pattern but `start`; None: each pattern's own.
+    #: Tasks of every pattern but `start` and those with an array; None: each pattern's own.
     tasks: int | None = None
     #: Seconds that one repetition of a peer may take; a peer that needs more runs fewer tasks.
     cap_s: float = CAP_S
+    #: Millions of bytes of an array; None: the bench's own.
+    array_mb: int | None = None
 
     def rounds_of(self, pattern: Pattern) -> int:
         """Repetitions of a pattern."""
@@ -53,9 +59,13 @@ class Settings:
 
     def tasks_of(self, pattern: Pattern) -> int:
         """Tasks in a repetition of a pattern, for a system that is not capped."""
-        if pattern.loop is None:
-            return 1
-        return self.tasks or (pattern.quick_tasks if self.quick else pattern.tasks)
+        if pattern.loop is None or pattern.array is not None:
+            return pattern.tasks
+        return pattern.whole(self.tasks or (pattern.quick_tasks if self.quick else pattern.tasks))
+
+    def elements(self) -> int:
+        """Numbers of 8 bytes in an array."""
+        return (self.array_mb or (QUICK_ARRAY_MB if self.quick else ARRAY_MB)) * 1_000_000 // 8
 
 
 def run(results: Results, patterns: list[str], settings: Settings, observer: Observer) -> None:
@@ -80,6 +90,7 @@ def _run_pattern(
 ) -> None:
     """All rounds of one pattern. A system that fails is out for this pattern; the others go on."""
     result = results.patterns[pattern.name] = PatternResult(pattern.name)
+    result.left_out = _left_out(pattern, results.systems)
     rounds = settings.rounds_of(pattern)
     for name in _systems_of(pattern, results.systems):
         observer.running(pattern.name, f"{name}, warming up", 0.0)
@@ -106,6 +117,11 @@ def _systems_of(pattern: Pattern, names: list[str]) -> list[str]:
     return [name for name in names if not CANDIDATES[name].encodes_only]
 
 
+def _left_out(pattern: Pattern, names: list[str]) -> list[str]:
+    """Those that cannot run the pattern for want of something that the table names."""
+    return [name for name in names if pattern.lacking and name not in _systems_of(pattern, names)]
+
+
 def _turned(names: list[str], turn: int) -> list[str]:
     """The same names, beginning further on by one in each turn."""
     start = turn % len(names) if names else 0
@@ -127,8 +143,13 @@ def _repeat(pattern: Pattern, series: Series, session: Session, settings: Settin
 
 def _ask(session: Session, pattern: Pattern, load: Load) -> tuple[float, dict[str, float]]:
     """Seconds of one repetition, and what the system counted."""
-    answer = session.ask({"pattern": pattern.name, "tasks": load.tasks, "chunksize": load.chunksize})
+    answer = session.ask(_request(pattern, load))
     return answer["wall_s"], answer["account"]
+
+
+def _request(pattern: Pattern, load: Load) -> dict[str, Any]:
+    """What a client is to run."""
+    return {"pattern": pattern.name, "tasks": load.tasks, "chunksize": load.chunksize, "elements": load.elements}
 
 
 def _settle(pattern: Pattern, name: str, session: Session, settings: Settings) -> Series:
@@ -137,14 +158,23 @@ def _settle(pattern: Pattern, name: str, session: Session, settings: Settings) -
     candidate = CANDIDATES[name]
     if pattern.loop is None:
         return Series(name, Load(1))
+    if pattern.array is not None:
+        return _array_series(pattern, pattern.array, name, session, settings)
     if pattern.name == "map" and candidate.chunksizes:
         return _best_chunk(pattern, name, session, tasks)
-    probe = Load(min(pattern.probe_tasks, tasks))
+    probe = Load(min(pattern.whole(pattern.probe_tasks), tasks))
     affordable = int(settings.cap_s / (_ask(session, pattern, probe)[0] / probe.tasks))
     if name == OURSELVES or candidate.reference or affordable >= tasks:
         return Series(name, Load(tasks))
-    capped = max(probe.tasks, _rounded(affordable))
+    capped = max(probe.tasks, pattern.whole(_rounded(affordable)))
     return Series(name, Load(capped), note=f"fewer tasks, since these take {settings.cap_s:g} s")
+
+
+def _array_series(pattern: Pattern, array: ArrayUse, name: str, session: Session, settings: Settings) -> Series:
+    """The same array for all, and the memory that the first repetition took; none of the rounds looks at memory."""
+    load = Load(pattern.tasks, elements=settings.elements())
+    peak_bytes = session.ask({**_request(pattern, load), "memory": True})["peak_bytes"]
+    return Series(name, load, copies=peak_bytes / (settings.elements() * 8) - array.held)
 
 
 def _best_chunk(pattern: Pattern, name: str, session: Session, tasks: int) -> Series:

@@ -1,13 +1,18 @@
 """The timed loops: what a user's program does with an executor, with no-op tasks and a clock around it.
 
-Each checks, outside the clock, that every task did run. Who runs which loop how often is `measure`'s concern.
+Each checks, outside the clock, that every task did run; those with futures as arguments are in `flows`, those with an
+array in `arrays`. Who runs which loop how often is `measure`'s concern.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 
+from slipstream.cli.bench.flows import fan_in, futures_chain, reduce
+from slipstream.cli.bench.load import Load, Loop, expect
 from slipstream.cli.bench.systems import OURSELVES, Opener, System
 from slipstream.cli.bench.tasks import increment
 
@@ -15,18 +20,6 @@ from slipstream.cli.bench.tasks import increment
 WARM_UP_TASKS = 40
 #: Where a map has chunks: of such a size that each worker gets some.
 WARM_UP_CHUNKSIZE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """How much of a pattern one repetition runs, and with which chunk where the pattern has chunks."""
-
-    tasks: int
-    chunksize: int | None = None
-
-
-#: Runs a load on an open system; gives the seconds that the clock showed.
-Loop = Callable[[System, Load], float]
 
 
 def chain(system: System, load: Load) -> float:
@@ -106,8 +99,7 @@ def _encode(system: System, load: Load, task: Callable[[], Any]) -> float:
 
 def _expect(total: int, tasks: int) -> None:
     """Raise unless the sum of all results is that of 1 to the number of tasks."""
-    if total != tasks * (tasks + 1) // 2:
-        raise ArithmeticError(f"{tasks} tasks gave results that sum up to {total}: some did not run, or ran wrongly")
+    expect(total, tasks * (tasks + 1) // 2, tasks)
 
 
 def first_result(opener: Opener, workers: int) -> float:
@@ -123,9 +115,23 @@ def first_result(opener: Opener, workers: int) -> float:
     return wall_s
 
 
-def warm_up(loop: Loop, system: System, load: Load) -> None:
+def warm_up(pattern: "Pattern", system: System, load: Load) -> None:
     """A little of the same off the clock. Not of another pattern: mpire cannot map in a pool that did apply_async."""
-    loop(system, Load(WARM_UP_TASKS, load.chunksize and WARM_UP_CHUNKSIZE))
+    assert pattern.loop is not None
+    if pattern.array is not None:
+        import_module(_ARRAYS).warm_up(pattern.loop, system)
+    else:
+        pattern.loop(system, Load(pattern.whole(WARM_UP_TASKS), load.chunksize and WARM_UP_CHUNKSIZE))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayUse:
+    """What becomes of the array of a pattern."""
+
+    #: Times that it, or what was made of it, goes from one process to another.
+    moves: int
+    #: Copies that the functions of the user hold at once, whatever runs them.
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +149,23 @@ class Pattern:
     #: Tasks of the run that only estimates what one task costs a peer.
     probe_tasks: int
     unit: str = "µs"
-    #: It counts what only these systems count; None: it is for all of those that run tasks.
+    #: It is for these systems only; None: it is for all of those that run tasks.
     systems: tuple[str, ...] | None = None
+    #: What the systems that it is not for lack; empty: nothing worth saying.
+    lacking: str = ""
+    #: Its tasks are leaves and the pairs above them, and so odd in number.
+    odd: bool = False
+    #: It is measured in bytes of one large array, not in tasks.
+    array: ArrayUse | None = None
+
+    @property
+    def missing(self) -> str | None:
+        """The module that it needs and that cannot be found; nothing is imported to see."""
+        return "numpy" if self.array is not None and find_spec("numpy") is None else None
+
+    def whole(self, tasks: int) -> int:
+        """The number of tasks that it can run which is next to this one, downwards."""
+        return tasks - 1 + tasks % 2 if self.odd else tasks
 
     @property
     def scale(self) -> float:
@@ -152,6 +173,32 @@ class Pattern:
         return {"µs": 1e6, "ns": 1e9, "ms": 1e3}[self.unit]
 
 
+_ARRAYS = "slipstream.cli.bench.arrays"
+
+
+def _array_loop(name: str) -> Loop:
+    """A loop of `arrays`, which cannot be imported everywhere."""
+
+    def loop(system: System, load: Load) -> float:
+        return getattr(import_module(_ARRAYS), name)(system, load)
+
+    return loop
+
+
+def _array_pattern(name: str, title: str, loop: str, tasks: int, array: ArrayUse) -> Pattern:
+    return Pattern(name, title, _array_loop(loop), tasks, 3, tasks, 2, tasks, systems=_ARRAY_SYSTEMS, array=array)
+
+
+def _flow_pattern(name: str, title: str, loop: Loop, tasks: int, quick_tasks: int, *, odd: bool = False) -> Pattern:
+    lacking = "futures as arguments"
+    return Pattern(name, title, loop, tasks, 3, quick_tasks, 2, 201, systems=_FLOWS, lacking=lacking, odd=odd)
+
+
+#: Systems that take futures as arguments.
+_FLOWS = (OURSELVES, "dask", "ray")
+_ARRAY_SYSTEMS = (OURSELVES, "ppe", "dask", "ray")
+#: The executors: dask and ray have no map with an order and chunks, and take seconds to start.
+_EXECUTORS = (OURSELVES, "ppe", "pool", "loky", "mpire", "executorlib")
 _PAYLOAD = "encode calls of a decorated function of a script"
 _ENCODERS = (OURSELVES, "parsl")
 PATTERNS: dict[str, Pattern] = {
@@ -159,9 +206,19 @@ PATTERNS: dict[str, Pattern] = {
     for pattern in (
         Pattern("chain", "submit, result, one task at a time", chain, 2_000, 5, 300, 3, 50),
         Pattern("bag", "submit all, then gather", bag, 100_000, 3, 10_000, 2, 1_000),
-        Pattern("map", "one map over small calls", mapped, 1_000_000, 3, 100_000, 2, 5_000, "ns"),
+        Pattern("map", "one map over small calls", mapped, 1_000_000, 3, 100_000, 2, 5_000, "ns", systems=_EXECUTORS),
         Pattern("payload", _PAYLOAD, payload_once, 2_000, 5, 300, 3, 50, systems=_ENCODERS),
         Pattern("payload-each", f"{_PAYLOAD}, for each call", payload_each, 2_000, 5, 300, 3, 50, systems=_ENCODERS),
-        Pattern("start", "a new executor until its first result", None, 1, 5, 1, 3, 1, "ms"),
+        Pattern("start", "a new executor until its first result", None, 1, 5, 1, 3, 1, "ms", systems=_EXECUTORS),
+        _flow_pattern("futures-chain", "each task takes the future of the one before", futures_chain, 10_000, 1_000),
+        _flow_pattern("reduce", "leaves, and sums of two futures above them", reduce, 32_767, 2_047, odd=True),
+        _flow_pattern("fan-in", "a list of futures in one task", fan_in, 10_001, 1_001),
+        _array_pattern("array-argument", "a task adds up the client's array", "as_argument", 1, ArrayUse(1, 1)),
+        _array_pattern("array-result", "a task makes an array, the client reads it", "as_result", 1, ArrayUse(1, 1)),
+        _array_pattern(
+            "array-dependents", "made, doubled by three tasks, added up", "through_dependents", 5, ArrayUse(4, 2)
+        ),
     )
 }
+#: What `--patterns` takes for several of them.
+PATTERN_GROUPS = {"array": tuple(name for name, pattern in PATTERNS.items() if pattern.array is not None)}

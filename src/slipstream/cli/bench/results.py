@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
-from slipstream.cli.bench.patterns import PATTERNS, Load
+from slipstream.cli.bench.load import Load
+from slipstream.cli.bench.patterns import PATTERNS
 from slipstream.cli.bench.systems import CANDIDATES, OURSELVES
 
 
@@ -38,11 +39,18 @@ class Series:
     accounts: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     #: Why its load is not what one would expect.
     note: str = ""
+    #: Peak of the memory in copies of the array, beyond those that the user's functions hold; None: no array.
+    copies: float | None = None
 
     @property
     def costs_s(self) -> list[float]:
         """Seconds per task of each repetition."""
         return [wall_s / self.load.tasks for wall_s in self.walls_s]
+
+    def rates(self, moves: int) -> list[float]:
+        """Billions of bytes per second in each repetition, for an array that is handed on so many times."""
+        elements = self.load.elements or 0
+        return [elements * 8 * moves / wall_s / 1e9 for wall_s in self.walls_s]
 
     def per_task(self, counter: str) -> float:
         """Median over the repetitions of a counter, divided by the tasks that the system counted."""
@@ -57,6 +65,8 @@ class PatternResult:
     series: dict[str, Series] = field(default_factory=dict[str, Series])
     #: System → what went wrong; such a system has no series here.
     failed: dict[str, str] = field(default_factory=dict[str, str])
+    #: Systems of this run that lack what the pattern needs.
+    left_out: list[str] = field(default_factory=list[str])
 
     def ratio(self, peer: str) -> Spread | None:
         """How many times as long as Slipstream a peer takes: ratio of the medians, range of the rounds' ratios."""
@@ -75,6 +85,8 @@ class Results:
     systems: list[str]
     #: Peers that were asked for and are not installed.
     skipped: list[str]
+    #: Patterns that were asked for → the module that they need and that is not installed.
+    skipped_patterns: dict[str, str] = field(default_factory=dict[str, str])
     patterns: dict[str, PatternResult] = field(default_factory=dict[str, PatternResult])
     #: Floor → seconds, one figure per round.
     floors: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -97,6 +109,7 @@ class Results:
             "workers": self.workers,
             "systems": {name: CANDIDATES[name].version for name in self.systems},
             "skipped": self.skipped,
+            "skipped_patterns": self.skipped_patterns,
             "floors": {name: _figures(samples) for name, samples in self.floors.items()},
             "patterns": {name: _pattern_as_json(result) for name, result in self.patterns.items()},
         }
@@ -127,7 +140,15 @@ def _pattern_as_json(result: PatternResult) -> dict[str, Any]:
             "accounts": series.accounts,
             "note": series.note,
         }
-    return {"title": PATTERNS[result.pattern].title, "systems": systems, "failed": result.failed}
+        if array := PATTERNS[result.pattern].array:
+            figures = {"gb_per_s": _figures(series.rates(array.moves)), "copies": series.copies}
+            systems[name] |= {"elements": series.load.elements, **figures}
+    return {
+        "title": PATTERNS[result.pattern].title,
+        "systems": systems,
+        "left_out": result.left_out,
+        "failed": result.failed,
+    }
 
 
 def _figures(samples: list[float]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ import psutil
 ANSWER_TIMEOUT_S = 120.0
 #: For a client with nothing to do to leave by itself.
 LEAVE_TIMEOUT_S = 3.0
+#: Each sweep ends what was started during the one before it.
+SWEEPS = 5
 
 
 class ClientFailed(Exception):
@@ -34,6 +36,7 @@ class Session:
         self._command = [sys.executable, "-P", "-m", "slipstream.cli.bench.client", system, str(workers)]
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[bytes] | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -81,12 +84,18 @@ class Session:
         process.wait()
         if self._stderr is not None:
             self._stderr.close()
+        if self._directory is not None:
+            _kill_users_of(self._directory.name)
+            self._directory.cleanup()
 
     def _start(self) -> subprocess.Popen[str]:
         """A process group of its own: Ctrl-C reaches the bench alone, which then ends its clients."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        # Some systems leave files, and all of them do that are ended by force.
+        self._directory = tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             self._command,
+            env={**os.environ, "TMPDIR": self._directory.name},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -123,9 +132,30 @@ def _family(pid: int) -> list[psutil.Process]:
 def _kill(family: Iterable[psutil.Process], group: int) -> None:
     """SIGKILL for those that still run, by two ways: each alone misses some."""
     # Some systems put their workers into groups of their own. (psutil knows a pid that was given to another process.)
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    _kill_each(family)
     # Descendants whose parent has ended are nobody's children that we could list.
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
+
+
+def _kill_users_of(directory: str) -> None:
+    """SIGKILL for all that inherited this directory: workers in groups of their own, whose parents had ended before."""
+    for _ in range(SWEEPS):
+        users = [process for process in psutil.process_iter() if _has_directory(process, directory)]
+        if not users:
+            return
+        _kill_each(users)
+        psutil.wait_procs(users, timeout=1)
+
+
+def _has_directory(process: psutil.Process, directory: str) -> bool:
+    """Whether this is its directory for temporary files, by the environment that it was started with."""
+    with suppress(psutil.Error, OSError):
+        return process.environ().get("TMPDIR") == directory
+    return False
+
+
+def _kill_each(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

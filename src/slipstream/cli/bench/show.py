@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from slipstream.cli.bench.floors import FLOORS
-from slipstream.cli.bench.patterns import PATTERNS
+from slipstream.cli.bench.patterns import PATTERNS, ArrayUse, Pattern
 from slipstream.cli.bench.results import PatternResult, Results, Series, Spread
 from slipstream.cli.bench.systems import CANDIDATES, OURSELVES
 
@@ -66,6 +66,9 @@ def show_heading(console: Console, results: Results) -> None:
     console.print("[dim]times ours: a peer's time per task over ours, by medians, and its range by rounds[/]")
     if results.skipped:
         console.print(f"[yellow]not installed, so skipped: {', '.join(results.skipped)}[/]", highlight=False)
+    for module in sorted(set(results.skipped_patterns.values())):
+        names = ", ".join(name for name, needed in results.skipped_patterns.items() if needed == module)
+        console.print(f"[yellow]{module} is not installed, so skipped: {names}[/]", highlight=False)
 
 
 def show_pattern(console: Console, result: PatternResult) -> None:
@@ -73,6 +76,15 @@ def show_pattern(console: Console, result: PatternResult) -> None:
     pattern = PATTERNS[result.pattern]
     rounds = max((len(series.walls_s) for series in result.series.values()), default=0)
     console.print(f"\n[bold]{pattern.name}[/]: {pattern.title}  [dim]({rounds} rounds)[/]", highlight=False)
+    console.print(_costs(pattern, result) if pattern.array is None else _rates(result, pattern.array.moves))
+    for line in _notes(result):
+        console.print(f"  [dim]{line}[/]", highlight=False)
+    for name, reason in result.failed.items():
+        console.print(f"  [red]{name} failed:[/] {reason}", highlight=False, markup=True)
+
+
+def _costs(pattern: Pattern, result: PatternResult) -> Table:
+    """What a task costs each system."""
     unit = f"{pattern.unit}/task" if pattern.loop else pattern.unit
     table = _table("tasks", unit, "min .. max", "tasks/s", "times ours", "by rounds")
     for series in result.series.values():
@@ -80,11 +92,18 @@ def show_pattern(console: Console, result: PatternResult) -> None:
         rate = f"{1 / cost.median:,.0f}" if pattern.loop else ""
         row = (*_spread(cost, pattern.scale), rate, *_ratio(ratio))
         table.add_row(series.system, f"{series.load.tasks:,}", *row)
-    console.print(table)
-    for line in _notes(result):
-        console.print(f"  [dim]{line}[/]", highlight=False)
-    for name, reason in result.failed.items():
-        console.print(f"  [red]{name} failed:[/] {reason}", highlight=False, markup=True)
+    return table
+
+
+def _rates(result: PatternResult, moves: int) -> Table:
+    """How fast each system hands an array on, and how much memory that takes."""
+    table = _table("MB", "GB/s", "min .. max", "copies", "times ours", "by rounds")
+    for series in result.series.values():
+        megabytes = f"{(series.load.elements or 0) * 8 / 1e6:,.0f}"
+        copies = "" if series.copies is None else f"{series.copies:.1f}"
+        row = (*_spread(Spread.of(series.rates(moves)), 1.0), copies, *_ratio(result.ratio(series.system)))
+        table.add_row(series.system, megabytes, *row)
+    return table
 
 
 def show_floors(console: Console, results: Results) -> None:
@@ -145,9 +164,22 @@ def _notes(result: PatternResult) -> list[str]:
     if result.pattern.startswith("payload"):
         sizes = [f"{series.system} {series.per_task('bytes_sent'):,.0f}" for series in result.series.values()]
         notes.insert(0, f"bytes per task: {', '.join(sizes)}; the time is that of encoding alone")
+    if result.left_out:
+        notes.append(f"left out, without {PATTERNS[result.pattern].lacking}: {', '.join(result.left_out)}")
+    if array := PATTERNS[result.pattern].array:
+        notes += _array_notes(array)
     if result.pattern == "start":
         notes.append("from the constructor's call to the first result, in a fresh process that had imported the system")
     return notes
+
+
+def _array_notes(array: ArrayUse) -> list[str]:
+    """What the two figures of an array are."""
+    times = "once" if array.moves == 1 else f"{array.moves} times"
+    return [
+        f"GB/s: of an array that goes from process to process {times}, with the time of the user's functions",
+        f"copies: peak memory (PSS) of all processes, in arrays, less the {array.held} that user code holds by itself",
+    ]
 
 
 def _account(series: Series) -> str:

@@ -1,6 +1,7 @@
 """What the bench measures: Slipstream and its peers, each behind the same three calls.
 
-Only adapters live here, as thin as they can be, for what an adapter costs is counted as the peer's. No loops, no clock.
+Only adapters live here, as thin as they can be, for what an adapter costs is counted as the peer's; those of dask and
+ray are in `clusters`. No loops, no clock.
 """
 
 import platform
@@ -12,16 +13,36 @@ from operator import methodcaller
 from time import perf_counter
 from typing import Any, Protocol
 
+from slipstream.cli.bench.clusters import DaskSystem, RaySystem, prepare_for_ray
+
 OURSELVES = "slipstream"
 
 
 class System(Protocol):
     """A pool of warm workers, open."""
 
-    #: (function, value) → something pending.
-    submit: Callable[..., Any]
-    #: Something pending → its value, when it is there.
-    result: Callable[[Any], int]
+    @property
+    def takes_futures(self) -> bool:
+        """Whether what is pending can be an argument, and its value gets there without the client."""
+        ...
+
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """(function, values) → something pending."""
+        ...
+
+    @property
+    def result(self) -> Callable[[Any], Any]:
+        """Something pending → its value, when it is there."""
+        ...
+
+    def fan_in(self, function: Callable[[list[Any]], Any], waiting: list[Any]) -> Any:
+        """Submit the function with a list of what is pending as its only argument."""
+        ...
+
+    def large(self, value: Any) -> Any:
+        """What a user would submit for a large value."""
+        ...
 
     def map(self, function: Callable[[int], int], values: Sequence[int], chunksize: int | None) -> Iterable[int]:
         """The function over all values, in order; None: the system's default chunk."""
@@ -36,11 +57,27 @@ class System(Protocol):
         ...
 
 
-class FuturesSystem:
+class _Plain:
+    """What most systems have in common: futures are no arguments, and large values go as small ones do."""
+
+    submit: Callable[..., Any]
+    takes_futures = False
+
+    def fan_in(self, function: Callable[[list[Any]], Any], waiting: list[Any]) -> Any:
+        """Like any other task."""
+        return self.submit(function, waiting)
+
+    def large(self, value: Any) -> Any:
+        """As it is."""
+        return value
+
+
+class FuturesSystem(_Plain):
     """Any `concurrent.futures.Executor`."""
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Any, *, takes_futures: bool = False) -> None:
         self._executor = executor
+        self.takes_futures = takes_futures
         self.submit = executor.submit
         self.result: Callable[[Any], int] = methodcaller("result")
 
@@ -62,7 +99,7 @@ class FuturesSystem:
         self._executor.shutdown(wait=True)
 
 
-class PoolSystem:
+class PoolSystem(_Plain):
     """`multiprocessing.Pool` and what has its interface."""
 
     def __init__(self, pool: Any, end: str) -> None:
@@ -89,7 +126,7 @@ class PoolSystem:
             self._pool.join()
 
 
-class ParslPayloads:
+class ParslPayloads(_Plain):
     """What Parsl does to a call before it sends it, and nothing else: the call runs here."""
 
     def __init__(self, pack: Callable[..., bytes]) -> None:
@@ -143,6 +180,8 @@ class Candidate:
     slow: bool = False
     #: Runs no tasks: there for the patterns that name it only.
     encodes_only: bool = False
+    #: Called before the system is imported.
+    prepare: Callable[[], None] | None = None
 
     @property
     def installed(self) -> bool:
@@ -156,12 +195,14 @@ class Candidate:
 
     def opener(self) -> Opener:
         """Import the system, so that opening it later does not pay for that."""
+        if self.prepare is not None:
+            self.prepare()
         return self.load(import_module(self.module))
 
 
 def _load_slipstream(module: Any) -> Opener:
     executor = module.Executor
-    return lambda workers: FuturesSystem(executor(max_workers=workers))
+    return lambda workers: FuturesSystem(executor(max_workers=workers), takes_futures=True)
 
 
 def _load_process_pool(module: Any) -> Opener:
@@ -191,6 +232,14 @@ def _load_parsl(module: Any) -> Opener:
     return lambda workers: ParslPayloads(pack)
 
 
+def _load_dask(module: Any) -> Opener:
+    return lambda workers: DaskSystem(module, workers)
+
+
+def _load_ray(module: Any) -> Opener:
+    return lambda workers: RaySystem(module, workers)
+
+
 _CHUNKSIZES = (1_000, 10_000, 50_000)
 
 #: Every system that the bench knows, by name.
@@ -217,6 +266,8 @@ CANDIDATES: dict[str, Candidate] = {
             "executorlib",
             slow=True,
         ),
+        Candidate("dask", "distributed.Client", "distributed", _load_dask, "distributed", slow=True),
+        Candidate("ray", "ray.remote", "ray", _load_ray, "ray", slow=True, prepare=prepare_for_ray),
         Candidate("parsl", "Parsl's pack_apply_message", "parsl", _load_parsl, "parsl", encodes_only=True),
     )
 }
