@@ -103,6 +103,7 @@ def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     if largest > PAYLOAD_LIMIT:
         from slipstream.serde.blame import call_size_error
 
+        release(encoded.buffers)
         raise call_size_error(fn, largest, PAYLOAD_LIMIT)
     return encoded
 

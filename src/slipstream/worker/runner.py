@@ -61,7 +61,9 @@ def run_task(
                 function = partial(function, *bound, **keywords)
             payload, failures = _run_chunk(function, items, spread, page, store)
         else:
-            payload = _encode_result(function, function(*args, **kwargs), store)
+            value = function(*args, **kwargs)
+            # A forked child that came back reports nothing, and must leave no file.
+            payload = b"" if page.detached else _encode_result(function, value, store)
         duration = monotonic_ns() - began
         return done(task, attempt, duration, payload, failures), payload, duration
     except BaseException as error:  # whatever a task raises is data

@@ -124,15 +124,16 @@ class _Search:
                 return True
         if len(self.found) < MAX_CULPRITS:
             kind = printable(type(value).__qualname__)
-            self.found.append(Culprit(path, kind, printable(error_text(reason)), exact=not bound))
+            self.found.append(Culprit(path, kind, reason, exact=not bound))
         return True
 
-    def _try(self, value: object) -> Exception | None:
+    def _try(self, value: object) -> str | None:
+        """What pickling it raises, as text: the exception itself would be part of a circle, with all that is here."""
         self._trials += 1
         try:
             pickled_bytes(value)
         except Exception as error:  # noqa: BLE001 - the user's own reducers may raise anything
-            return error
+            return printable(error_text(error))
         return None
 
 

@@ -1,0 +1,133 @@
+"""Large values through an executor: files in shared memory that nobody copies, and that go with what refers to them."""
+
+import gc
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+
+import calls
+import scripts
+from slipstream import Executor, PayloadError
+from slipstream.store.directory import RunDirectory
+
+LARGE = 200_000  # numbers: 1.6 MB, which are mapped
+SMALL = 20_000  # 160 kB, which are read
+
+
+def files(executor):
+    run = executor._values._run
+    return [] if run is None else sorted(os.listdir(run.path))
+
+
+def ones(count):
+    return numpy.ones(count)
+
+
+def doubled(array):
+    array *= 2
+    return array
+
+
+def fork_and_return(count):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    return numpy.ones(count)
+
+
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+def test_a_result_is_one_file_that_goes_with_its_future(single, count):
+    future = single.submit(ones, count)
+    array = future.result()
+    assert len(files(single)) == 1
+    assert future.payload().result >= 8 * count
+    assert single.stats().bytes_received < 2_000
+    array += 1
+    assert future.result() is array
+    assert single.submit(float, single.submit(numpy.sum, future)).result() == count  # what the task returned
+    del future
+    gc.collect()
+    assert files(single) == []
+    assert array.sum() == 2 * count  # what is mapped stays
+
+
+def test_dependents_have_copies_of_their_own(executor):
+    first = executor.submit(ones, LARGE)
+    twice = [executor.submit(doubled, first) for _ in range(4)]
+    sums = [executor.submit(numpy.sum, future) for future in (first, *twice)]
+    assert [future.result() for future in sums] == [LARGE, *[2 * LARGE] * 4]
+
+
+def test_an_array_is_sent_once_as_long_as_it_is_the_same(single):
+    array = numpy.ones(LARGE)
+    waiting = [single.submit(calls.nap, 0.2), *[single.submit(numpy.sum, array) for _ in range(5)]]
+    assert len(files(single)) == 1
+    array[-1] = 2
+    waiting += [single.submit(numpy.sum, array) for _ in range(5)]
+    assert [future.result() for future in waiting[1:]] == [LARGE] * 5 + [LARGE + 1] * 5
+    assert single.stats().bytes_sent < 10_000
+    assert files(single) == []
+
+
+def test_what_was_put_is_there_for_many_tasks(executor):
+    table = executor.put({"a": numpy.ones(LARGE), "b": [1, 2]})
+    assert table.result()["b"] == [1, 2]
+    assert [executor.submit(len, table).result() for _ in range(5)] == [2] * 5
+    assert len(files(executor)) == 1
+    assert executor.submit(calls.echo, [table, executor.put(3)]).result()[1] == 3
+    with pytest.raises(PayloadError, match="lock"):
+        executor.put([__import__("threading").Lock()])
+
+
+def test_a_result_can_be_taken_after_the_end_of_the_executor():
+    with Executor(max_workers=1) as executor:
+        future = executor.submit(ones, LARGE)
+    assert future.result().sum() == LARGE
+    path = Path(executor._values._run.path)
+    del future
+    gc.collect()
+    assert list(path.iterdir()) == []
+    executor._values._run.remove()
+
+
+def test_a_forked_child_that_comes_back_leaves_no_file(single):
+    for _ in range(3):
+        assert single.submit(fork_and_return, LARGE).result().sum() == LARGE
+        gc.collect()
+        assert files(single) == []
+
+
+def test_without_a_place_for_files_results_travel_as_ever(monkeypatch):
+    def refuse(budget=None):
+        raise OSError("no room at all")
+
+    monkeypatch.setattr(RunDirectory, "make", refuse)
+    with Executor(max_workers=1) as executor:
+        assert executor.submit(ones, LARGE).result().sum() == LARGE
+        error = executor.submit(numpy.sum, numpy.ones(LARGE)).exception()
+    assert isinstance(error, PayloadError)
+    assert "no room at all" in str(error)
+
+
+def test_nothing_is_left_when_the_client_is_killed():
+    script = """
+        import numpy, os, slipstream, time
+        executor = slipstream.Executor(max_workers=1)
+        kept = [executor.submit(numpy.ones, 200_000) for _ in range(3)]
+        path = executor._values.run().path
+        print(kept[-1].result().sum(), path, len(os.listdir(path)), flush=True)
+        time.sleep(60)
+    """
+    with scripts.started(script) as process:
+        total, path, count = process.stdout.readline().split()
+        assert (total, count) == ("200000.0", "3")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    deadline = time.monotonic() + 20
+    while os.path.exists(path):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.01)
