@@ -53,7 +53,7 @@ def test_futures_that_are_dropped_leave_nothing(executor):
         second, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert alive(concurrent.futures.Future) == before
+    assert alive(concurrent.futures.Future) <= before  # those of other tests may go meanwhile
     assert second - first < 100 * TASKS, "a future with its result takes 500 bytes and more"
     assert not executor._client.futures
     assert not executor._client.expected
