@@ -17,17 +17,20 @@ PURE_COVERAGE = --cov=slipstream.core --cov=slipstream.protocol --cov-branch --c
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench format pins clean
+.PHONY: help run test test-long check bench format pins clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: $(VENV)/ready ## count the identifiers of the standard library, a task per file
 	$(BIN)/slipstream run examples/identifiers.py
 
 test: $(VENV)/ready ## run the tests and the doctests
 	$(PYTEST) $(PURE_TESTS) $(PURE_COVERAGE)
-	$(PYTEST) tests src/slipstream --doctest-modules $(PURE_TESTS:%=--ignore=%)
+	$(PYTEST) tests src/slipstream --doctest-modules -m 'not long' $(PURE_TESTS:%=--ignore=%)
+
+test-long: $(VENV)/ready ## run what `test` leaves out: the standard library's suite, random programs and graphs
+	$(PYTEST) tests -m long $(PURE_TESTS:%=--ignore=%)
 
 check: $(VENV)/ready ## lint, formatting, types, direction of imports
 	$(BIN)/ruff check .

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from slipstream import Executor
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import dataclasses, enum, functools, math
 

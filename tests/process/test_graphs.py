@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import calls
 from slipstream import DependencyError, Executor, WorkerLost
 
+pytestmark = pytest.mark.long
 LIMIT_S = 8
 CONTAINERS = ("plain", "list", "dict", "tuple", "deque", "keyword", "twice")
 #: What tasks do, most often what gives a value. Those of strangers are ended by the test.

@@ -14,6 +14,7 @@ from standard_suite import Suite, find, names_of_tests
 
 import slipstream
 
+pytestmark = pytest.mark.long
 suite = find()
 if isinstance(suite, str):
     pytest.skip(f"the standard tests cannot be had: {suite}", allow_module_level=True)

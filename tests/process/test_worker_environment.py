@@ -202,6 +202,7 @@ OURS = {
     "slipstream.worker.loop",
     "slipstream.worker.main",
     "slipstream.worker.page",
+    "slipstream.worker.results",
     "slipstream.worker.runner",
     "slipstream.worker.sentry",
 }

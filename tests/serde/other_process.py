@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from slipstream.serde.buffers import release
 from slipstream.serde.exceptions import decode_exception
 from slipstream.serde.tasks import encode_task
 from slipstream.serde.values import decode_value
@@ -21,10 +22,11 @@ _definitions = _Definitions()
 _read, _write = _sys.stdin.buffer.read, _sys.stdout.buffer.write
 while _head := _read(8):
     try:
-        _digest, _new, _classes, _call = _pickle.loads(_read(_struct.unpack("<Q", _head)[0]))
+        _digest, _new, _classes, _buffers, _call = _pickle.loads(_read(_struct.unpack("<Q", _head)[0]))
         for _definition in _new:
             _definitions.add(*_definition)
-        _fn, _args, _kwargs = _values.decode_call(_call, _definitions.get(_digest), _definitions.get(_classes))
+        _known = _definitions.get(_digest), _definitions.get(_classes)
+        _fn, _args, _kwargs = _values.decode_call(_call, *_known, (), _buffers)
         _kind, _reply = b"+", _values.encode_value(_fn(*_args, **_kwargs))
     except BaseException as _error:
         _kind, _reply = b"-", _exceptions.encode_exception(_error, "the task")
@@ -50,13 +52,20 @@ class OtherProcess:
             if data and digest not in self._known:
                 self._known.add(digest)
                 new.append((digest, data))
-        return self.answer(encoded.payload, encoded.digest, new, encoded.classes_digest)
+        buffers = [bytearray(buffer) for buffer in encoded.buffers]
+        release(encoded.buffers)
+        return self.answer(encoded.payload, encoded.digest, new, encoded.classes_digest, buffers)
 
     def answer(
-        self, payload: bytes, digest: bytes = b"", new: Sequence[Any] = (), classes: bytes = b""
+        self,
+        payload: bytes,
+        digest: bytes = b"",
+        new: Sequence[Any] = (),
+        classes: bytes = b"",
+        buffers: Sequence[Any] = (),
     ) -> tuple[bool, bytes]:
         """Whether the call returned, and the encoded result or exception."""
-        payload = pickle.dumps((digest, new, classes, payload))
+        payload = pickle.dumps((digest, new, classes, buffers, payload))
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

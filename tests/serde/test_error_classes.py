@@ -10,6 +10,7 @@ from slipstream import errors
 
 CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and each.__module__ == errors.__name__]
 CARRIED = {
+    errors.DependencyError: {"path": ("load", "plot")},
     errors.WorkerLost: {"reason": "r", "signal": 9, "exit_status": 1, "last_output": "o", "item": 3},
     errors.RemoteError: {"type_name": "a.B", "remote_traceback": "text"},
 }

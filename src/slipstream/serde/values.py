@@ -17,7 +17,6 @@ import marshal
 import sys
 from types import BuiltinFunctionType, FunctionType
 
-from slipstream.serde.buffers import release
 from slipstream.serde.imports import reference_of
 
 TYPE_CHECKING = False
@@ -177,6 +176,7 @@ def encode_value(value: object, store: Store | None = None) -> bytes:
 
 def _pickle_apart(value: object, store: Store) -> bytes:
     """The pickle of a value, or where it is stored."""
+    from slipstream.serde.buffers import release
     from slipstream.serde.pickler import dumps_apart
 
     data, buffers = dumps_apart(value)

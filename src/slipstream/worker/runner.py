@@ -11,7 +11,6 @@ from slipstream.protocol.worker_codec import done, failed
 from slipstream.serde.callables import callable_label
 from slipstream.serde.plain_exceptions import encode_plainly
 from slipstream.serde.values import decode_call, encode_value
-from slipstream.store.loading import load_inputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +53,12 @@ def run_task(
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        function, args, kwargs = decode_call(call, definition, classes, *(load_inputs(inputs) if inputs else ()))
+        found: tuple[list[Any], list[memoryview]] = ([], [])
+        if inputs:
+            from slipstream.store.loading import load_inputs
+
+            found = load_inputs(inputs)
+        function, args, kwargs = decode_call(call, definition, classes, *found)
         if chunk:
             items, spread, bound, keywords = args
             if bound or keywords:
