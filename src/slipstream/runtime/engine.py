@@ -33,7 +33,7 @@ from slipstream.runtime.outbox import Outbox
 from slipstream.runtime.reactor import Reactor, Sleeper
 from slipstream.runtime.supervisor import start_thread
 from slipstream.runtime.traffic import Traffic
-from slipstream.store.payload import STORED
+from slipstream.store.payload import STORED_START
 from slipstream.store.values import Values, own_result
 
 logger = logging.getLogger(__name__)
@@ -435,7 +435,7 @@ class Engine:
         self.traffic.bytes_received += len(body)
         try:
             reports = decode_reports(body)
-            if STORED in body:  # a quick look: few frames have such a byte
+            if STORED_START in body:  # a quick look: few other frames have such bytes
                 reports = [own_result(report) for report in reports]
             self._inbox.append(FromWorker(WorkerId(slot), reports))
         except ProtocolError as error:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: The first byte of a payload that stands for a file. Marshal's are below 0x80, and pickles begin with 0x80 and 0x81.
 STORED = 0x82
 _FIRST = bytes((STORED,))
+#: What every such payload begins with: marshal's tuple comes next.
+STORED_START = _FIRST + b"("
 _MARSHAL_VERSION = 2
 
 
