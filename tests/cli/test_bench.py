@@ -27,6 +27,8 @@ from slipstream.cli.bench.show import show_pattern
 from slipstream.cli.bench.systems import CANDIDATES, OURSELVES
 from slipstream.cli.group import group
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-c", "from slipstream.cli import main; main()", "bench"]
 SMALL = ["--workers", "1", "--tasks", "20", "--rounds", "2"]
 #: Those whose tasks take neither futures nor arrays.
@@ -48,7 +50,6 @@ def children():
     return psutil.Process().children(recursive=True)
 
 
-@pytest.mark.long
 def test_patterns_of_single_tasks_with_figures_to_parse(tmp_path):
     file = tmp_path / "figures.json"
     shown = bench("--peers", "ppe,pool", "--patterns", ",".join(ALONE), "--json", str(file))
@@ -94,7 +95,6 @@ def test_absent_peer_is_skipped_by_name(monkeypatch):
     assert "not installed, so skipped: loky" in shown.output
 
 
-@pytest.mark.long
 def test_peer_that_raises_is_reported_by_name_and_the_run_goes_on(monkeypatch):
     class Failing(Session):
         def __init__(self, system, workers):
@@ -328,7 +328,6 @@ def test_peak_of_memory_counts_what_a_child_takes_for_a_while():
     assert 50e6 < peak.growth < 150e6
 
 
-@pytest.mark.long
 def test_arrays_of_peers_give_rates_and_copies(tmp_path):
     file = tmp_path / "figures.json"
     shown = bench("--peers", "ppe,pool", "--patterns", "array-argument,array-result", "--array-mb", "2", "--json", file)

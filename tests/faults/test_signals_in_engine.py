@@ -12,6 +12,8 @@ import scripts
 from slipstream import Executor
 from slipstream.runtime import signals
 
+pytestmark = pytest.mark.long
+
 #: How long the storms last.
 STORM_S = 10
 
