@@ -10,16 +10,9 @@ import pytest
 from processes import gate_in, until, workers
 
 import calls
-from slipstream import DependencyError, Executor, WorkerLost
+from slipstream import DependencyError, WorkerLost
 
 LIMIT_S = 25
-
-
-@pytest.fixture
-def patient():
-    executor = Executor(max_workers=2)
-    yield executor
-    executor.shutdown(cancel_futures=True)
 
 
 def is_lost(future):

@@ -273,21 +273,21 @@ def test_executors_that_could_not_start_leave_no_descriptor_open():
 # --- what the client's own process does -------------------------------------------------------------------------------
 
 
-def a_death_is_seen(handler):
-    """And the worker replaced, with this handler of SIGCHLD."""
+def answers_around_a_death(handler):
+    """Of a task, of one that kills its worker, and of the next, with this handler of SIGCHLD."""
     previous = signal.signal(signal.SIGCHLD, handler)
     try:
         with Executor(max_workers=1) as executor:
-            assert executor.submit(calls.add, 1, 1).result() == 2
-            assert isinstance(executor.submit(calls.die).exception(), WorkerLost)
-            assert executor.submit(calls.add, 1, 1).result() == 2
+            before = executor.submit(calls.add, 1, 1).result()
+            lost = executor.submit(calls.die).exception()
+            return before, type(lost), executor.submit(calls.add, 2, 1).result()
     finally:
         signal.signal(signal.SIGCHLD, previous)
 
 
 def test_sigchld_ignored_by_the_client():
     """The kernel then reaps children itself and their exit status is lost; their death is not."""
-    a_death_is_seen(signal.SIG_IGN)
+    assert answers_around_a_death(signal.SIG_IGN) == (2, WorkerLost, 3)
 
 
 def test_somebody_else_in_the_client_reaps_all_children():
@@ -300,4 +300,4 @@ def test_somebody_else_in_the_client_reaps_all_children():
         except ChildProcessError:
             pass
 
-    a_death_is_seen(reap)
+    assert answers_around_a_death(reap) == (2, WorkerLost, 3)

@@ -1,5 +1,5 @@
 """Executors that end with their test."""
 
-from executors import executor, single
+from executors import executor, patient, single
 
-__all__ = ["executor", "single"]
+__all__ = ["executor", "patient", "single"]

@@ -5,7 +5,6 @@ import concurrent.futures
 import copy
 import gc
 import pickle
-import sys
 import threading
 import weakref
 from typing import ClassVar
@@ -13,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 import calls
+from racing import race
 from slipstream import Executor, Future
 
 
@@ -124,16 +124,7 @@ def test_two_threads_cancel_the_same_future(single, gate):
     def cancel():
         answers.append([future.cancel() for future in futures])
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=cancel) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    race([cancel] * 3)
     gate.touch()
     assert answers == [[True] * 200] * 3
     assert len(calls_back) == 200
@@ -320,24 +311,15 @@ def test_as_completed_wakes_for_cancelled_futures(single, gate):
 
 def test_wait_from_many_threads_while_results_come(executor):
     executor.submit(calls.add, 1, 1).result()
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(20):
-            futures = [executor.submit(calls.square, i) for i in range(50)]
-            outcomes = []
+    for _ in range(20):
+        futures = [executor.submit(calls.square, i) for i in range(50)]
+        outcomes = []
 
-            def wait(futures=futures, outcomes=outcomes):
-                outcomes.append(concurrent.futures.wait(futures).not_done)
+        def wait(futures=futures, outcomes=outcomes):
+            outcomes.append(concurrent.futures.wait(futures).not_done)
 
-            threads = [threading.Thread(target=wait) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert outcomes == [set()] * 3
-    finally:
-        sys.setswitchinterval(interval)
+        race([wait] * 3)
+        assert outcomes == [set()] * 3
 
 
 def test_asyncio_awaits_and_cancels(single, gate):

@@ -2,25 +2,18 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import os
-import sys
 import threading
 
 import pytest
 
 import calls
 import scripts
+from racing import race
 from slipstream import DependencyError, Executor, PayloadError, WorkerLost
 
 LIMIT_S = 20
-
-
-@pytest.fixture
-def patient():
-    """An executor that does not wait at its end for what a failing test has left waiting."""
-    executor = Executor(max_workers=2)
-    yield executor
-    executor.shutdown(cancel_futures=True)
 
 
 class Raises:
@@ -141,16 +134,7 @@ def test_tasks_that_depend_on_what_ends_at_that_moment(patient):
         except BaseException as error:
             wrong.append(error)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    race([functools.partial(run, k) for k in range(4)], 1e-5)
     assert wrong == []
     assert refused, "nothing was refused: this shows nothing"
     assert not patient._client.expected

@@ -365,20 +365,6 @@ def test_equal_code_under_another_name_has_its_own_label():
     assert [encode_task(make(name), (), {}).label for name in ("one", "two", "one")] == ["one", "two", "one"]
 
 
-def test_few_captures_with_state_are_remembered():
-    class Large:
-        pass
-
-    gone = []
-    for _ in range(kept.MAX_WITH_STATE + 10):
-        large = Large()
-        gone.append(weakref.ref(large))
-        encode_task(made(f"def f(): return data  # {len(gone)}", data=large), (), {})
-    del large
-    gc.collect()
-    assert sum(reference() is not None for reference in gone) <= kept.MAX_WITH_STATE
-
-
 def test_a_change_of_the_import_path_is_another_decision(monkeypatch, tmp_path):
     """A module that can be imported now is sent by name from now on."""
     fn = made("def f(): return 1")
@@ -477,15 +463,20 @@ class Large:
     pass
 
 
-def test_few_namespaces_are_kept_alive():
+@pytest.mark.parametrize(
+    ("source", "limit"),
+    [("def f(): return large  # {n}", kept.MAX_WITH_STATE), ("def f(): return {n}", kept.MAX_SPACES)],
+    ids=["state", "globals"],
+)
+def test_little_is_kept_alive_by_being_remembered(source, limit):
     gone = []
-    for n in range(kept.MAX_SPACES + 10):
+    for n in range(limit + 10):
         large = Large()
         gone.append(weakref.ref(large))
-        encode_task(made(f"def f(): return {n}", unused=large), (), {})
+        encode_task(made(source.format(n=n), large=large), (), {})
     del large
     gc.collect()
-    assert 0 < sum(reference() is not None for reference in gone) <= kept.MAX_SPACES
+    assert 0 < sum(reference() is not None for reference in gone) <= limit
 
 
 def test_classes_live_as_long_as_what_was_written_of_them_is_kept(monkeypatch):

@@ -73,8 +73,11 @@ def test_the_collector_and_other_threads_may_remove_it(store):
 
 def test_a_file_that_is_gone_already(store):
     stored = Stored(store([1]))
-    os.unlink(path_of(stored))
+    path = path_of(stored)
+    os.unlink(path)
+    assert path in owned._links
     del stored  # a complaint would be an unraisable exception, which fails the test
+    assert path not in owned._links
 
 
 def test_a_forked_child_removes_nothing(store, run):

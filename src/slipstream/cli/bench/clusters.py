@@ -15,10 +15,22 @@ from typing import Any
 from slipstream.cli.bench.tasks import total_of
 
 
-class DaskSystem:
-    """`distributed.Client` on a cluster of worker processes with one thread each."""
+class _Cluster:
+    """What both have in common."""
 
     takes_futures = True
+
+    def map(self, function: Callable[[int], int], values: Sequence[int], chunksize: int | None) -> Iterable[int]:
+        """Not of interest."""
+        raise NotImplementedError
+
+    def account(self) -> dict[str, float]:
+        """It has no counters of this kind."""
+        return {}
+
+
+class DaskSystem(_Cluster):
+    """`distributed.Client` on a cluster of worker processes with one thread each."""
 
     def __init__(self, distributed: Any, workers: int) -> None:
         self._cluster = distributed.LocalCluster(
@@ -44,14 +56,6 @@ class DaskSystem:
         """By `scatter`, as its documentation asks for what is large; hashing would read it once more."""
         return self._client.scatter(value, hash=False)
 
-    def map(self, function: Callable[[int], int], values: Sequence[int], chunksize: int | None) -> Iterable[int]:
-        """Not of interest."""
-        raise NotImplementedError
-
-    def account(self) -> dict[str, float]:
-        """It has no counters of this kind."""
-        return {}
-
     def close(self) -> None:
         """The client first, then scheduler and workers."""
         self._client.close()
@@ -70,10 +74,8 @@ def _total_of_all(*values: int) -> int:
     return total_of(list(values))
 
 
-class RaySystem:
+class RaySystem(_Cluster):
     """A Ray of its own on this machine, with a CPU for each worker."""
-
-    takes_futures = True
 
     def __init__(self, ray: Any, workers: int) -> None:
         self._ray = ray
@@ -103,14 +105,6 @@ class RaySystem:
     def large(self, value: Any) -> Any:
         """As it is: Ray puts large arguments into its store by itself."""
         return value
-
-    def map(self, function: Callable[[int], int], values: Sequence[int], chunksize: int | None) -> Iterable[int]:
-        """Not of interest."""
-        raise NotImplementedError
-
-    def account(self) -> dict[str, float]:
-        """It has no counters of this kind."""
-        return {}
 
     def close(self) -> None:
         """Ends all that `init` started."""
