@@ -120,6 +120,8 @@ def decode_call(
             from slipstream.serde.inputs import load_with_inputs
 
             call, state = load_with_inputs(_load_call, payload, buffers, inputs)
+        elif payload[0] < PICKLED:  # what most calls are, without another call here
+            call, state = marshal.loads(payload), ()
         else:
             call, state = _load_call(payload, buffers)
         if definition is not None:

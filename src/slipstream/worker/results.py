@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 else:
     from _collections import OrderedDict
 
-#: Bytes of results that are kept.
+#: Results that are kept, and bytes of those that are not small: a small one is kept at the cost of counting them.
+MAX_KEPT = 16_384
 KEPT_BYTES = 4 << 20
-#: What one costs beside.
-_ENTRY_BYTES = 200
+SMALL_BYTES = 256
 
 
 class Results:
@@ -27,7 +27,18 @@ class Results:
 
     def add(self, task: int, result: bytes) -> None:
         """Keep a result; the oldest may have to go."""
-        self._kept[task] = result
-        self._bytes += len(result) + _ENTRY_BYTES
-        while self._bytes > KEPT_BYTES:
-            self._bytes -= len(self._kept.popitem(last=False)[1]) + _ENTRY_BYTES
+        kept = self._kept
+        kept[task] = result
+        if len(result) > SMALL_BYTES or len(kept) > MAX_KEPT:
+            self._make_room(_large(result))
+
+    def _make_room(self, more: int) -> None:
+        kept = self._kept
+        self._bytes += more
+        while self._bytes > KEPT_BYTES or len(kept) > MAX_KEPT:
+            self._bytes -= _large(kept.popitem(last=False)[1])
+
+
+def _large(result: bytes) -> int:
+    """What it counts for."""
+    return len(result) if len(result) > SMALL_BYTES else 0

@@ -53,12 +53,12 @@ def run_task(
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        found: tuple[list[Any], list[memoryview]] = ([], [])
         if inputs:
             from slipstream.store.loading import load_inputs
 
-            found = load_inputs(inputs)
-        function, args, kwargs = decode_call(call, definition, classes, *found)
+            function, args, kwargs = decode_call(call, definition, classes, *load_inputs(inputs))
+        else:
+            function, args, kwargs = decode_call(call, definition, classes)
         if chunk:
             items, spread, bound, keywords = args
             if bound or keywords:
