@@ -4,8 +4,8 @@ import pytest
 from turns import MS, US, Told, Turns, given, run, submit
 
 from slipstream.core.events import ClientWaits, FromClient, FromWorker, WorkerEnd, WorkerLeft
+from slipstream.core.inputs import MAX_FOLLOWED, MAX_FOLLOWERS
 from slipstream.core.placement import GATHER, GATHER_NS, HIGH_WATER_NS, MAX_PREFETCH
-from slipstream.core.scheduler import MAX_FOLLOWED, MAX_FOLLOWERS
 from slipstream.core.states import State
 from slipstream.protocol.messages import (
     Cancel,

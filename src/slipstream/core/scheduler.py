@@ -1,5 +1,7 @@
 """The scheduler: `handle(events, now) -> effects`.
 
+What concerns inputs and dependents is in `inputs`, whose steps this scheduler has too.
+
 Rules of this file: no I/O, no clock, no randomness, no iteration over sets. Whatever happens to a task goes through the
 table in `states`, one method per handled cell. A message is believed only if its worker, task and attempt all match
 what is known here; what does not match is counted and dropped, since messages cross on the way.
@@ -9,7 +11,6 @@ memory follows live tasks.
 """
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any, TypeAlias
 
 from slipstream.core.charges import charged_tasks
@@ -26,6 +27,7 @@ from slipstream.core.events import (
     WorkerJoined,
     WorkerLeft,
 )
+from slipstream.core.inputs import InputSteps
 from slipstream.core.placement import Placement
 from slipstream.core.ready import ReadyQueue
 from slipstream.core.states import (
@@ -51,7 +53,7 @@ from slipstream.core.states import (
 )
 from slipstream.core.tasks import NOBODY, NOWHERE, Task, Worker
 from slipstream.errors import InternalError
-from slipstream.protocol.ids import NO_DIGEST, ClientId, TaskId
+from slipstream.protocol.ids import ClientId, TaskId
 from slipstream.protocol.messages import (
     Cancel,
     ClientMessage,
@@ -59,7 +61,6 @@ from slipstream.protocol.messages import (
     Expect,
     Failed,
     Gave,
-    InputFailed,
     Kept,
     Lacks,
     Provide,
@@ -76,14 +77,11 @@ from slipstream.protocol.messages import (
     TaskSucceeded,
 )
 
-#: A task with more dependencies is not sent ahead; of more dependents of one task the rest is not.
-MAX_FOLLOWED = 16
-MAX_FOLLOWERS = 256
 #: What a step is given beside the task: the message or object that caused it.
 Handler: TypeAlias = Callable[[Task, Any], None]
 
 
-class Scheduler:
+class Scheduler(InputSteps):
     """All tasks that are not forgotten, and all workers.
 
     Example:
@@ -165,13 +163,6 @@ class Scheduler:
             else:
                 self._about_task(client, message)
 
-    def _expect(self, client: ClientId, message: Expect) -> None:
-        if message.task in self.tasks:
-            self._effects.faulty_clients[client] = f"task {message.task} was submitted twice"
-            return
-        self.tasks[message.task] = Task(message.task, client, NO_DIGEST, b"", state=EXPECTED)
-        self.live += 1
-
     def _submit(self, client: ClientId, message: Submit) -> None:
         tasks, identity = self.tasks, message.task
         if identity in tasks:
@@ -206,42 +197,6 @@ class Scheduler:
         else:
             task.state = READY
             self.ready.add(task)
-
-    def _await_inputs(self, task: Task) -> None:
-        failed: Task | None = None
-        for identity in task.dependencies:
-            dependency = self.tasks[identity]
-            if dependency.dependents is None:
-                dependency.dependents = {}
-            dependency.dependents[task.task] = None
-            if dependency.state in LIVE:
-                task.missing += 1
-            elif dependency.state is not SUCCEEDED and failed is None:
-                failed = dependency
-        if failed is not None:
-            self._step(task, Input.INPUT_FAILED, failed)
-            self._fail_dependents(task)
-        elif not task.missing:
-            self._step(task, Input.INPUTS_READY, None)
-        else:
-            self._may_follow(task)
-
-    def _home_of(self, task: Task) -> Worker | None:
-        """The worker that has, or makes, all inputs of a WAITING task that are not there yet."""
-        home = NOWHERE
-        for identity in task.dependencies:
-            dependency = self.tasks[identity]
-            if dependency.state is not SUCCEEDED:
-                if dependency.worker == NOWHERE or dependency.retracting or home not in (NOWHERE, dependency.worker):
-                    return None
-                home = dependency.worker
-        return self.placement.workers.get(home)
-
-    def _may_follow(self, task: Task) -> None:
-        if len(task.dependencies) <= MAX_FOLLOWED:
-            home = self._home_of(task)
-            if home is not None:
-                self.placement.follow(task, home)
 
     def _about_task(self, client: ClientId, message: ClientMessage) -> None:
         task = self.tasks.get(message.task)
@@ -359,28 +314,11 @@ class Scheduler:
         if task.missing:
             self._count_ahead(task, 1)
         if task.dependents:
-            for identity in islice(task.dependents, MAX_FOLLOWERS):
-                dependent = self.tasks[identity]
-                if dependent.state is WAITING:
-                    self._may_follow(dependent)
+            self._let_follow(task)
         inputs = self._inputs_of(task) if task.dependencies else task.inputs
         call = task.digest, task.payload, task.items, inputs
         run = Run(task.task, task.attempt, *call, task.classes_digest, task.definition, task.classes)
         self._effects.tell_worker(worker.worker, run)
-
-    def _count_ahead(self, task: Task, by: int) -> None:
-        """A task that was sent ahead of its inputs is with their worker, or is not any more."""
-        for identity in task.dependencies:
-            dependency = self.tasks[identity]
-            if dependency.state is not SUCCEEDED:
-                dependency.ahead += by
-
-    def _inputs_of(self, task: Task) -> tuple[TaskId | bytes, ...]:
-        return tuple([value if isinstance(value, bytes) else self._result_of(value) for value in task.inputs])
-
-    def _result_of(self, identity: TaskId) -> TaskId | bytes:
-        result = self.tasks[identity].result
-        return identity if result is None else result
 
     def _ask_back(self, worker: Worker, tasks: list[Task]) -> None:
         for task in tasks:
@@ -422,24 +360,6 @@ class Scheduler:
             del self.tasks[task.task]
             return
         self._ended(task)
-
-    def _hand_on(self, task: Task, payload: bytes) -> None:
-        """The dependents have one input more."""
-        task.result = payload
-        for identity in tuple(task.dependents or ()):
-            dependent = self.tasks[identity]
-            dependent.missing -= 1
-            if not dependent.missing and dependent.state is WAITING:
-                self._step(dependent, Input.INPUTS_READY, None)
-
-    def _take_value(self, task: Task, message: Provide) -> None:
-        if message.payload is None:
-            task.state = FAILED
-            self._fail_dependents(task)
-        else:
-            task.state = SUCCEEDED
-            self._hand_on(task, message.payload)
-            self._ended(task)
 
     def _fail(self, task: Task, message: Failed) -> None:
         self._completed(task, message.duration_ns)
@@ -487,26 +407,12 @@ class Scheduler:
         self._effects.tell_client(task.client, lost)
         self._fail_dependents(task)
 
-    def _drop(self, task: Task, cause: object) -> None:
-        """Nobody waits for the value any more, or its client has left."""
-        task.state = CANCELLED
-        self._fail_dependents(task)
-
     def _cancel(self, task: Task, cause: object) -> None:
         if task.state is READY:
             self.ready.forget()
         self._end_badly(task, CANCELLED)
         self._effects.tell_client(task.client, TaskCancelled(task.task))
         self._fail_dependents(task)
-
-    def _fail_by_input(self, task: Task, cause: Task) -> None:
-        if task.state is ASSIGNED:  # sent ahead: its worker will find that it lacks the input
-            worker = self.placement.workers[task.worker]
-            self._take_from(task, worker)
-            self.placement.touched[worker.worker] = worker
-        task.root = cause.task if cause.root is None else cause.root
-        self._end_badly(task, FAILED)
-        self._effects.tell_client(task.client, InputFailed(task.task, task.root, cause.task))
 
     def _release_early(self, task: Task, cause: object) -> None:
         task.kept = False
@@ -553,18 +459,6 @@ class Scheduler:
             self.counters.cancelled += weight
         else:
             self.counters.failed += weight
-
-    def _fail_dependents(self, task: Task) -> None:
-        """End whatever depends on a task that ended badly; a chain of 100,000 needs no recursion."""
-        ended = [task]
-        while ended:
-            failed = ended.pop()
-            # None has ended: what is below in the stack was submitted before this one, so it does not depend on it.
-            dependents = [self.tasks[identity] for identity in failed.dependents or ()]
-            for dependent in dependents:
-                self._step(dependent, Input.INPUT_FAILED, failed)
-            ended += dependents
-            self._ended(failed)
 
     def _ended(self, task: Task) -> None:
         """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""

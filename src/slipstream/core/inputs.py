@@ -1,0 +1,163 @@
+"""Tasks that take what others give: waiting for inputs, handing results on, failing by an input, going ahead of them.
+
+The scheduler has these steps beside its own, which are about one task and its worker.
+
+Never here: which worker a task gets (see `placement`), and what a worker says.
+"""
+
+from abc import ABC, abstractmethod
+from itertools import islice
+
+from slipstream.core.effects import Effects
+from slipstream.core.placement import Placement
+from slipstream.core.states import (
+    ASSIGNED,
+    CANCELLED,
+    EXPECTED,
+    FAILED,
+    LIVE,
+    SUCCEEDED,
+    WAITING,
+    Input,
+    State,
+)
+from slipstream.core.tasks import NOWHERE, Task, Worker
+from slipstream.protocol.ids import NO_DIGEST, ClientId, TaskId
+from slipstream.protocol.messages import Expect, InputFailed, Provide
+
+#: A task with more dependencies is not sent ahead; of more dependents of one task the rest is not.
+MAX_FOLLOWED = 16
+MAX_FOLLOWERS = 256
+
+
+class InputSteps(ABC):
+    """The scheduler's part that is about inputs and dependents."""
+
+    tasks: dict[TaskId, Task]
+    live: int
+    placement: Placement
+    _effects: Effects
+
+    @abstractmethod
+    def _step(self, task: Task, what: Input, cause: object) -> None:
+        """Take the step of the table for what happens to a task."""
+
+    @abstractmethod
+    def _take_from(self, task: Task, worker: Worker) -> None:
+        """The task is not with that worker any more."""
+
+    @abstractmethod
+    def _end_badly(self, task: Task, state: State) -> None:
+        """A final state without a result."""
+
+    @abstractmethod
+    def _ended(self, task: Task) -> None:
+        """The task is in a final state, and all who are to know do."""
+
+    def _expect(self, client: ClientId, message: Expect) -> None:
+        if message.task in self.tasks:
+            self._effects.faulty_clients[client] = f"task {message.task} was submitted twice"
+            return
+        self.tasks[message.task] = Task(message.task, client, NO_DIGEST, b"", state=EXPECTED)
+        self.live += 1
+
+    def _await_inputs(self, task: Task) -> None:
+        failed: Task | None = None
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.dependents is None:
+                dependency.dependents = {}
+            dependency.dependents[task.task] = None
+            if dependency.state in LIVE:
+                task.missing += 1
+            elif dependency.state is not SUCCEEDED and failed is None:
+                failed = dependency
+        if failed is not None:
+            self._step(task, Input.INPUT_FAILED, failed)
+            self._fail_dependents(task)
+        elif not task.missing:
+            self._step(task, Input.INPUTS_READY, None)
+        else:
+            self._may_follow(task)
+
+    def _home_of(self, task: Task) -> Worker | None:
+        """The worker that has, or makes, all inputs of a WAITING task that are not there yet."""
+        home = NOWHERE
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.state is not SUCCEEDED:
+                if dependency.worker == NOWHERE or dependency.retracting or home not in (NOWHERE, dependency.worker):
+                    return None
+                home = dependency.worker
+        return self.placement.workers.get(home)
+
+    def _may_follow(self, task: Task) -> None:
+        if len(task.dependencies) <= MAX_FOLLOWED:
+            home = self._home_of(task)
+            if home is not None:
+                self.placement.follow(task, home)
+
+    def _let_follow(self, task: Task) -> None:
+        """What depends on a task that has just been assigned may be sent after it."""
+        for identity in islice(task.dependents or (), MAX_FOLLOWERS):
+            dependent = self.tasks[identity]
+            if dependent.state is WAITING:
+                self._may_follow(dependent)
+
+    def _count_ahead(self, task: Task, by: int) -> None:
+        """A task that was sent ahead of its inputs is with their worker, or is not any more."""
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.state is not SUCCEEDED:
+                dependency.ahead += by
+
+    def _inputs_of(self, task: Task) -> tuple[TaskId | bytes, ...]:
+        return tuple([value if isinstance(value, bytes) else self._result_of(value) for value in task.inputs])
+
+    def _result_of(self, identity: TaskId) -> TaskId | bytes:
+        result = self.tasks[identity].result
+        return identity if result is None else result
+
+    def _hand_on(self, task: Task, payload: bytes) -> None:
+        """The dependents have one input more."""
+        task.result = payload
+        for identity in tuple(task.dependents or ()):
+            dependent = self.tasks[identity]
+            dependent.missing -= 1
+            if not dependent.missing and dependent.state is WAITING:
+                self._step(dependent, Input.INPUTS_READY, None)
+
+    def _take_value(self, task: Task, message: Provide) -> None:
+        if message.payload is None:
+            task.state = FAILED
+            self._fail_dependents(task)
+        else:
+            task.state = SUCCEEDED
+            self._hand_on(task, message.payload)
+            self._ended(task)
+
+    def _drop(self, task: Task, cause: object) -> None:
+        """Nobody waits for the value any more, or its client has left."""
+        task.state = CANCELLED
+        self._fail_dependents(task)
+
+    def _fail_by_input(self, task: Task, cause: Task) -> None:
+        if task.state is ASSIGNED:  # sent ahead: its worker will find that it lacks the input
+            worker = self.placement.workers[task.worker]
+            self._take_from(task, worker)
+            self.placement.touched[worker.worker] = worker
+        task.root = cause.task if cause.root is None else cause.root
+        self._end_badly(task, FAILED)
+        self._effects.tell_client(task.client, InputFailed(task.task, task.root, cause.task))
+
+    def _fail_dependents(self, task: Task) -> None:
+        """End whatever depends on a task that ended badly; a chain of 100,000 needs no recursion."""
+        ended = [task]
+        while ended:
+            failed = ended.pop()
+            # None has ended: what is below in the stack was submitted before this one, so it does not depend on it.
+            dependents = [self.tasks[identity] for identity in failed.dependents or ()]
+            for dependent in dependents:
+                self._step(dependent, Input.INPUT_FAILED, failed)
+            ended += dependents
+            self._ended(failed)
