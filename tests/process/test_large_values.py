@@ -83,6 +83,16 @@ def test_what_was_put_is_there_for_many_tasks(executor):
         executor.put([__import__("threading").Lock()])
 
 
+def test_values_that_go_to_disk_are_told_of_once(single):
+    single._values.run()
+    single._values._place.floor = 1 << 62  # as if the budget were used up
+    with pytest.warns(RuntimeWarning, match="values go to disk") as caught:
+        futures = [single.put(numpy.full(LARGE, n)) for n in range(3)]
+    assert len(caught) == 1
+    assert [single.submit(numpy.sum, future).result() for future in futures] == [0, LARGE, 2 * LARGE]
+    assert files(single) == []
+
+
 def test_a_result_can_be_taken_after_the_end_of_the_executor():
     with Executor(max_workers=1) as executor:
         future = executor.submit(ones, LARGE)
@@ -92,6 +102,28 @@ def test_a_result_can_be_taken_after_the_end_of_the_executor():
     gc.collect()
     assert list(path.iterdir()) == []
     executor._values._run.remove()
+
+
+def test_executors_whose_results_outlive_them_leave_neither_descriptors_nor_directories():
+    """The last results go with their futures, long after the executors."""
+    before = len(os.listdir("/proc/self/fd"))
+    futures, paths = [], []
+    for _ in range(3):
+        with Executor(max_workers=1) as executor:
+            futures.append(executor.submit(ones, LARGE))
+        paths.append(executor._values._run.path)
+        del executor
+    assert [future.result().sum() for future in futures] == [LARGE] * 3
+    with Executor(max_workers=1) as other:  # an input of another executor is there as long as that needs it
+        waiting = other.submit(calls.nap, 0.2), other.submit(numpy.sum, futures.pop())
+        del futures
+        gc.collect()
+        assert waiting[1].result() == LARGE
+    del waiting
+    gc.collect()
+    RunDirectory.make().remove()  # the next one clears up what had to stay
+    assert [path for path in paths if os.path.exists(path)] == []
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_forked_child_that_comes_back_leaves_no_file(single):

@@ -9,6 +9,7 @@ Never here: files in them.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import re
@@ -16,6 +17,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import weakref
 from contextlib import suppress
 
 from slipstream.store.owned import remove_orphans
@@ -40,7 +42,10 @@ class RunDirectory:
         self.floor = floor
         self._lock = lock
         self._pid = os.getpid()
-        self._removed = False
+        _known[path] = spill, self._pid
+        #: Called when the directory is collected: its values may be needed still, the descriptor of its lock is not.
+        self._let_go = weakref.finalize(self, _let_go, path, spill, lock, self._pid)
+        self._let_go.atexit = False
 
     @classmethod
     def make(cls, budget: int | None = None) -> RunDirectory:
@@ -59,6 +64,7 @@ class RunDirectory:
             >>> run.remove()
         """
         sweep()
+        _remove_left()
         name = f"slipstream-{os.getpid()}-{_start_of(os.getpid())}-{secrets.token_hex(8)}"
         disk = f"{tempfile.gettempdir()}/{name}"
         if _is_shared_memory(SHARED_MEMORY):
@@ -96,24 +102,57 @@ class RunDirectory:
         return Place(self.path, self.spill, prefix, self.floor)
 
     def remove_when_empty(self) -> None:
-        """Remove it if no value in it is needed any more; otherwise that is for `remove`."""
-        if self._removed or self._pid != os.getpid():
-            return
-        for path in filter(None, (self.spill, self.path)):
-            remove_orphans(path, but=_CLIENT)
-            with suppress(OSError):  # not empty, or never made
-                os.rmdir(path)
-        if not os.path.exists(self.path):
-            self.remove()
+        """Remove it if no value in it is needed any more; otherwise that is for the end of the program."""
+        if self._pid == os.getpid() and _remove_empty(self.path, self.spill):
+            self._let_go()
 
     def remove(self) -> None:
         """Remove it with all that is in it; what is mapped stays readable. In a forked child this does nothing."""
-        if self._removed or self._pid != os.getpid():
-            return
-        self._removed = True
-        for path in filter(None, (self.path, self.spill)):
-            shutil.rmtree(path, ignore_errors=True)
-        os.close(self._lock)
+        if self._pid == os.getpid() and self._let_go.alive:
+            _remove_all(self.path, self.spill)
+            self._let_go()
+
+
+#: Run directories that are not known to be gone: the spill directory, and the process that made both. And those of them
+#: that belong to nobody any more, but held values that were still needed.
+_known: dict[str, tuple[str, int]] = {}
+_left: set[str] = set()
+
+
+def _let_go(path: str, spill: str, lock: int, pid: int) -> None:
+    if pid == os.getpid():
+        os.close(lock)
+        _left.add(path)
+        _remove_left()
+
+
+def _remove_left() -> None:
+    for path in tuple(_left):
+        spill, pid = _known.get(path, ("", 0))
+        if pid != os.getpid() or _remove_empty(path, spill):
+            _left.discard(path)
+            _known.pop(path, None)
+
+
+def _remove_empty(path: str, spill: str) -> bool:
+    """Remove what nobody needs, and the directories if that was all; whether they are gone."""
+    for directory in filter(None, (spill, path)):
+        remove_orphans(directory, but=_CLIENT)
+        with suppress(OSError):  # not empty, or never made
+            os.rmdir(directory)
+    return not os.path.exists(path)
+
+
+def _remove_all(*directories: str) -> None:
+    for directory in filter(None, directories):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@atexit.register
+def _at_exit() -> None:
+    for path, (spill, pid) in _known.items():
+        if pid == os.getpid():
+            _remove_all(path, spill)
 
 
 def sweep() -> list[str]:

@@ -8,9 +8,7 @@ Never here: what is large (see `serde.values` and `serde.parts`).
 
 from __future__ import annotations
 
-import atexit
 import threading
-import weakref
 from typing import TYPE_CHECKING
 
 from slipstream.protocol.messages import Done, WorkerMessage
@@ -45,8 +43,6 @@ class Values:
 
                 self._run = RunDirectory.make()
                 self._place = self._run.place()
-                # Values may be needed after the end of the executor, so only the end of the program is certain.
-                atexit.register(_remove, weakref.ref(self._run))
             return self._run
 
     def write(self, pickle: bytes, buffers: list[PickleBuffer]) -> bytes:
@@ -69,7 +65,7 @@ class Values:
         if warning is not None:
             import warnings
 
-            warnings.warn(warning, ResourceWarning, stacklevel=4)
+            warnings.warn(warning, RuntimeWarning, stacklevel=4)  # a ResourceWarning is hidden
         return stored
 
     def write_buffer(self, buffer: PickleBuffer) -> bytes:
@@ -108,12 +104,6 @@ class Values:
         with self._making:
             if self._run is not None:
                 self._run.remove_when_empty()
-
-
-def _remove(run: weakref.ref[RunDirectory]) -> None:
-    found = run()
-    if found is not None:
-        found.remove()
 
 
 def own_result(report: WorkerMessage) -> WorkerMessage:
