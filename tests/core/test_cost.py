@@ -103,6 +103,17 @@ def test_a_full_cluster_costs_nothing_however_much_waits(monkeypatch: pytest.Mon
     assert effort.of_turn() == (0, 0)
 
 
+def test_a_turn_that_holds_its_task_back_for_a_fuller_frame_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = many_workers(US)
+    turns.submit(*range(2 * WORKERS))
+    turns.submit(2 * WORKERS)
+    turns.pace_ns = 10 * US
+    effort = Effort(turns, monkeypatch)
+    for task in range(10_000, 10_010):
+        assert turns.submit(task).workers == {}
+        assert effort.of_turn() == (0, 0)
+
+
 def test_a_whole_bag_costs_about_one_look_per_frame_and_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

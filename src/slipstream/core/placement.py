@@ -46,6 +46,8 @@ GATHER_NS = 1_000_000
 WORTH_NS = 300_000
 #: Submissions that follow each other faster than this, in the mean, are a stream.
 STREAM_GAP_NS = 200_000
+#: A longer pause counts as this one.
+LONGEST_GAP_NS = 8 * STREAM_GAP_NS
 #: Less estimated work than this is done before a retraction is answered.
 RETRACT_WORTH_NS = 5_000_000
 
@@ -114,9 +116,9 @@ class Placement:
 
     def submitted(self, now: int) -> None:
         """Take note of a turn in which a client submitted something."""
-        gap = min(now - self._submitted_at, 8 * STREAM_GAP_NS)
+        gap = now - self._submitted_at
         self._submitted_at = now
-        self._gap += (gap - self._gap) >> 3
+        self._gap += ((gap if gap < LONGEST_GAP_NS else LONGEST_GAP_NS) - self._gap) >> 3
 
     def place(self, ready: ReadyQueue, now: int, live: int, *, eager: bool, flush: bool) -> None:
         """Assign what is to be assigned in this turn.
@@ -137,7 +139,8 @@ class Placement:
         if ready.live:
             due = flush or (self.deadline is not None and now >= self.deadline)
             if not due and live > len(self.workers) and self._streaming(now) and not self._worth_a_frame(ready):
-                self._set_deadline(now)
+                if self.deadline is None:
+                    self._set_deadline(now)
             elif eager or due or ready.live - self._left >= GATHER:
                 self._fill(ready, (self.single, self.roomy))
                 self._left = ready.live
@@ -150,7 +153,7 @@ class Placement:
             if self.idle and self.loaded:
                 self._balance()
         # Last, since what was assigned just now has followers, and what is asked back has none.
-        if self.followed or self.follow_deadline is not None:
+        if self.followed or (self.follow_deadline is not None and (eager or flush or now >= self.follow_deadline)):
             due = flush or (self.follow_deadline is not None and now >= self.follow_deadline)
             stream = not due and live > len(self.workers) and self._streaming(now)
             self._send_ahead(ready, now, due=due or (eager and not stream), hungry=not stream)
@@ -183,14 +186,15 @@ class Placement:
         if worker.long is not None or worker.held:  # what they wait for ends, or comes back, before there is room
             followers.clear()
             return
-        low = worker.backlog_ns < LOW_WATER_NS and len(worker.tasks) < REFILL_BELOW
+        tasks, home_of = worker.tasks, self._home_of
+        low = worker.backlog_ns < LOW_WATER_NS and len(tasks) < REFILL_BELOW
         while followers:
             task = followers[0]
-            if task.state is WAITING and self._home_of(task) is worker and not ready.precedes(task.priority):
+            if task.state is WAITING and home_of(task) is worker and not (ready.live and ready.precedes(task.priority)):
                 per_item = None if task.suspicions else self._estimate(task.digest)
                 if per_item is not None:
                     estimate = per_item * (task.items or 1)
-                    full = len(worker.tasks) >= MAX_PREFETCH or worker.backlog_ns + estimate > HIGH_WATER_NS
+                    full = len(tasks) >= MAX_PREFETCH or worker.backlog_ns + estimate > HIGH_WATER_NS
                     if full or not low:
                         break
                     task.estimate_ns = estimate
@@ -211,11 +215,11 @@ class Placement:
     def _serve_hungry(self, ready: ReadyQueue, now: int) -> None:
         if self.idle or self.single:
             self._fill(ready, (self.single,))
-        if ready.live:
+        if ready.live and self.deadline is None:
             self._set_deadline(now)
 
     def _set_deadline(self, now: int) -> None:
-        if self.deadline is None and (self.idle or self.single or self.roomy):
+        if self.idle or self.single or self.roomy:
             self.deadline = now + GATHER_NS
 
     def _fill(self, ready: ReadyQueue, busy: tuple[dict[WorkerId, Worker], ...]) -> None:

@@ -50,8 +50,10 @@ class ReadyQueue:
 
     def first(self) -> Task:
         """The task that `take` would return. There must be one."""
-        task = self.take()
-        self.put_back(task)
+        task = self._by_priority[-self._priorities[0]][0]
+        if task.state is not READY:  # cancelled: behind it is the one that is meant
+            task = self.take()
+            self.put_back(task)
         return task
 
     def take(self) -> Task:
