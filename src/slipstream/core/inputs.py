@@ -82,13 +82,14 @@ class InputSteps(ABC):
 
     def _home_of(self, task: Task) -> Worker | None:
         """The worker that has, or makes, all inputs of a WAITING task that are not there yet."""
-        home = NOWHERE
+        tasks, home = self.tasks, NOWHERE
         for identity in task.dependencies:
-            dependency = self.tasks[identity]
+            dependency = tasks[identity]
             if dependency.state is not SUCCEEDED:
-                if dependency.worker == NOWHERE or dependency.retracting or home not in (NOWHERE, dependency.worker):
+                worker = dependency.worker
+                if worker == NOWHERE or dependency.retracting or (home != worker and home != NOWHERE):
                     return None
-                home = dependency.worker
+                home = worker
         return self.placement.workers.get(home)
 
     def _may_follow(self, task: Task) -> None:
@@ -112,11 +113,14 @@ class InputSteps(ABC):
                 dependency.ahead += by
 
     def _inputs_of(self, task: Task) -> tuple[TaskId | bytes, ...]:
-        return tuple([value if isinstance(value, bytes) else self._result_of(value) for value in task.inputs])
-
-    def _result_of(self, identity: TaskId) -> TaskId | bytes:
-        result = self.tasks[identity].result
-        return identity if result is None else result
+        """What it takes, with results in place of the tasks that have succeeded."""
+        tasks, known = self.tasks, list(task.inputs)
+        for place, value in enumerate(known):
+            if not isinstance(value, bytes):
+                result = tasks[value].result
+                if result is not None:
+                    known[place] = result
+        return tuple(known)
 
     def _hand_on(self, task: Task, payload: bytes) -> None:
         """The dependents have one input more."""
@@ -161,3 +165,17 @@ class InputSteps(ABC):
                 self._step(dependent, Input.INPUT_FAILED, failed)
             ended += dependents
             self._ended(failed)
+
+
+def tasks_among(inputs: tuple[TaskId | bytes, ...]) -> tuple[TaskId, ...]:
+    """The tasks among the inputs of another, each once.
+
+    Args:
+        inputs: Tasks, and results that are there already.
+
+    Example:
+        >>> tasks_among((7, b"result", 5, 7))
+        (7, 5)
+    """
+    tasks = [value for value in inputs if not isinstance(value, bytes)]
+    return tuple(tasks) if len(tasks) < 2 else tuple(dict.fromkeys(tasks))

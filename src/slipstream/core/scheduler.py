@@ -27,7 +27,7 @@ from slipstream.core.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from slipstream.core.inputs import InputSteps
+from slipstream.core.inputs import InputSteps, tasks_among
 from slipstream.core.placement import Placement
 from slipstream.core.ready import ReadyQueue
 from slipstream.core.states import (
@@ -170,10 +170,11 @@ class Scheduler(InputSteps):
             return
         dependencies: tuple[TaskId, ...] = ()
         if message.inputs:
-            dependencies = tuple(dict.fromkeys([value for value in message.inputs if not isinstance(value, bytes)]))
-            if not all(dependency in tasks for dependency in dependencies):
-                self._effects.refused.append((client, message))
-                return
+            dependencies = tasks_among(message.inputs)
+            for dependency in dependencies:
+                if dependency not in tasks:
+                    self._effects.refused.append((client, message))
+                    return
         task = Task(
             identity,
             client,
@@ -315,9 +316,17 @@ class Scheduler(InputSteps):
             self._count_ahead(task, 1)
         if task.dependents:
             self._let_follow(task)
-        inputs = self._inputs_of(task) if task.dependencies else task.inputs
-        call = task.digest, task.payload, task.items, inputs
-        run = Run(task.task, task.attempt, *call, task.classes_digest, task.definition, task.classes)
+        run = Run(
+            task.task,
+            task.attempt,
+            task.digest,
+            task.payload,
+            task.items,
+            self._inputs_of(task) if task.dependencies else task.inputs,
+            task.classes_digest,
+            task.definition,
+            task.classes,
+        )
         self._effects.tell_worker(worker.worker, run)
 
     def _ask_back(self, worker: Worker, tasks: list[Task]) -> None:
