@@ -148,10 +148,12 @@ def reference_of(function: FunctionType | BuiltinFunctionType) -> tuple[str, str
         >>> reference_of(shutil.which), reference_of([].append)
         (('shutil', 'which'), None)
     """
-    module_name = function.__module__
-    name = function.__qualname__
+    module_name, name = function.__module__, function.__qualname__
     try:
-        if is_importable(module_name) and vars(sys.modules[module_name]).get(name) is function:
+        module = sys.modules[module_name]
+        decided = decisions().by_module.get(module_name)
+        known = decided[1] if decided is not None and decided[0] is module else is_importable(module_name)
+        if known and module.__dict__.get(name) is function:
             return module_name, name
     except (KeyError, TypeError):  # unloaded by another thread; a __module__ that is no string
         pass

@@ -15,7 +15,7 @@ from functools import _lru_cache_wrapper as LruCacheWrapper  # pyright: ignore[r
 from functools import partial
 from pickle import PickleBuffer
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -82,7 +82,9 @@ def encode_task(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     plain = SCALARS.issuperset(map(type, args)) and (not kwargs or SCALARS.issuperset(map(type, kwargs.values())))
     scalars = (args, kwargs) if plain else _with_places(args, kwargs, inputs)
     if reference is not None and scalars is not None:
-        return Encoded(*identify(fn), dump_scalars((*reference, *scalars)), inputs=tuple(inputs))
+        digest, label = identify(fn)
+        # By position: names and unpacking in this one call took 0.5 µs of the 3 of all this.
+        return Encoded(digest, label, dump_scalars(reference + scalars), b"", 0, NO_DIGEST, b"", tuple(inputs))
     try:
         encoded = None
         if reference is None and type(fn) in _DEFINED_TYPES:
@@ -126,17 +128,17 @@ def encode_chunk(fn: Callable[..., Any], items: list[Any], *, spread: bool) -> E
 def _with_places(args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Inputs) -> tuple[Any, ...] | None:
     """Arguments with None in place of futures, and the places of these; None if other arguments are no scalars."""
     places: dict[int | str, int] = {}
-    filled, keywords = list(args), dict(kwargs)
-    for place, value in (*enumerate(args), *kwargs.items()):
-        if isinstance(value, Future):
-            places[place] = inputs.setdefault(cast("Future[Any]", value), len(inputs))
-            if isinstance(place, str):
-                keywords[place] = None
-            else:
-                filled[place] = None
-        elif type(value) not in SCALARS:
-            inputs.clear()
-            return None
+    filled: Any = list(args)
+    keywords: Any = dict(kwargs)
+    for kept, values in (filled, enumerate(args)), (keywords, kwargs.items()):
+        for place, value in values:
+            if type(value) in SCALARS:
+                continue
+            if not isinstance(value, Future):
+                inputs.clear()
+                return None
+            places[place] = inputs.setdefault(value, len(inputs))  # pyright: ignore
+            kept[place] = None
     return tuple(filled), keywords, places
 
 
