@@ -52,7 +52,7 @@ class Dataflow:
         task_ids: Numbers for values that are expected.
     """
 
-    def __init__(self, client: FutureClient, engine: Engine, task_ids: Iterator[int]) -> None:
+    def __init__(self, client: FutureClient, engine: Engine, task_ids: Iterator[TaskId]) -> None:
         self._client = client
         self._engine = engine
         self._task_ids = task_ids
@@ -73,7 +73,13 @@ class Dataflow:
             MissingInputError: One has failed, was cancelled, or cannot be sent.
         """
         future._inputs = tuple(inputs)
-        told = [_result_of(value) if value.done() else self._task_of(value) for value in inputs]
+        client = self._client
+        told: list[TaskId | bytes | None] = []
+        for value in inputs:
+            if value.done():
+                told.append(_result_of(value))
+            else:  # its task, if the scheduler knows it
+                told.append(value._task if isinstance(value, Future) and value._owner is client else None)
         self._submit(message, inputs, told, stored)
 
     def resubmit(self, message: Submit) -> None:
@@ -97,10 +103,6 @@ class Dataflow:
                 if not isinstance(number, bytes) and number in self._client.expected:
                     self._tell(Provide(number, None))  # nobody waits for it any more
 
-    def _task_of(self, value: StandardFuture[Any]) -> TaskId | None:
-        """The task of a future, if the scheduler knows it."""
-        return value._task if isinstance(value, Future) and value._owner is self._client else None
-
     def _submit(
         self,
         message: Submit,
@@ -108,20 +110,20 @@ class Dataflow:
         told: Sequence[TaskId | bytes | None],
         stored: Sequence[bytes],
     ) -> None:
+        numbered = [known for known in told if known is not None]
+        if len(numbered) == len(told):
+            self._engine.submit(replace(message, inputs=(*numbered, *stored)))
+            return
+        numbered.clear()
         expected: dict[TaskId, StandardFuture[Any]] = {}
-        numbered: list[TaskId | bytes] = []
         for value, known in zip(inputs, told, strict=True):
             if known is None:
-                known = TaskId(next(self._task_ids))
+                known = next(self._task_ids)
                 expected[known] = value
             numbered.append(known)
-        message = replace(message, inputs=(*numbered, *stored))
-        if not expected:
-            self._engine.submit(message)
-            return
         self._client.expected.update(expected)
         try:
-            self._engine.submit(*map(Expect, expected), message)
+            self._engine.submit(*map(Expect, expected), replace(message, inputs=(*numbered, *stored)))
         except BaseException:
             for number in expected:
                 self._client.expected.pop(number, None)
