@@ -26,6 +26,7 @@ _signal: Any = importlib.import_module("_signal")
 HELD_SIGNALS = tuple(
     map(int, (signal.SIGINT, signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
 )
+_INT, _ALRM, _TERM, _HUP, _USR1, _USR2 = HELD_SIGNALS
 
 
 class _Shield:
@@ -52,10 +53,11 @@ def enter() -> bool:
     shield = _shield
     if shield.entering or get_ident() != shield.main:
         return False
+    get = _signal.getsignal
     shield.entering = True
     try:
-        # One pass in C over all handlers: 0.4 µs less than asking for each in Python.
-        seen: tuple[Any, ...] = tuple(map(_signal.getsignal, HELD_SIGNALS))
+        # Spelled out, 0.13 µs; `map` takes 0.4, a loop as much.
+        seen = get(_INT), get(_ALRM), get(_TERM), get(_HUP), get(_USR1), get(_USR2)
         if seen != shield.seen:
             shield.handlers = {n: handler for n, handler in zip(HELD_SIGNALS, seen, strict=True) if callable(handler)}
             shield.seen = seen
