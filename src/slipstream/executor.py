@@ -275,10 +275,7 @@ class Executor(StandardExecutor):
         """Submit an encoded call; signals are held back."""
         client, task = self._client, next(self._task_ids)
         future: Future[Any] = Future(client, task, encoded.label)
-        once, sent = len(encoded.definition) + len(encoded.classes), len(encoded.payload)
-        if encoded.buffers:
-            sent += sum([memoryview(buffer).nbytes for buffer in encoded.buffers])
-        future._sent_bytes = once, sent, encoded.state_bytes  # pyright: ignore
+        _note_sizes(future, encoded)
         message = Submit(
             task,
             encoded.digest,
@@ -384,6 +381,16 @@ def _close(engine: Engine) -> None:
     finally:
         if shielded:
             signals.leave()
+
+
+def _note_sizes(future: Future[Any], encoded: Encoded) -> None:
+    """Write what the task takes to send into its future."""
+    future._sent_bytes = len(encoded.payload)  # pyright: ignore
+    if encoded.definition or encoded.classes:
+        future._definition_bytes = len(encoded.definition) + len(encoded.classes)  # pyright: ignore
+        future._state_bytes = encoded.state_bytes  # pyright: ignore
+    if encoded.buffers:
+        future._sent_bytes += sum([memoryview(buffer).nbytes for buffer in encoded.buffers])  # pyright: ignore
 
 
 def _number_of_workers(asked: int | None) -> int:

@@ -95,6 +95,7 @@ class Future(StandardFuture[T], Generic[T]):
     __slots__ = (
         "_cause",
         "_decoding",
+        "_definition_bytes",
         "_done_callbacks",
         "_encoded",
         "_exception",
@@ -109,6 +110,7 @@ class Future(StandardFuture[T], Generic[T]):
         "_sent_bytes",
         "_sleepers",
         "_state",
+        "_state_bytes",
         "_task",
         "_waiters",
         "duration_ns",
@@ -134,9 +136,9 @@ class Future(StandardFuture[T], Generic[T]):
         #: Futures that the task takes results of, until it has ended.
         self._inputs: tuple[StandardFuture[Any], ...] = ()
         self._failed = False
-        #: Bytes of definition, payload and, as a part of the payload, state; and of the result.
-        self._sent_bytes = _NOTHING_SENT
-        self._result_bytes = 0
+        #: Bytes of definition, payload and, as a part of the payload, state; and of the result. (In a tuple they would
+        #: be a second object for the collector, and make it run twice as often: 0.5 to 1 µs a task.)
+        self._definition_bytes = self._sent_bytes = self._state_bytes = self._result_bytes = 0
         self._decoding = False
         #: Why the task did not run, if it did not.
         self._cause: Cause | None = None
@@ -256,11 +258,10 @@ class Future(StandardFuture[T], Generic[T]):
             ...     future.result(), future.payload().callable, future.payload().arguments < 50
             (3, 0, True)
         """
-        definition, payload, state = self._sent_bytes
-        result = self._result_bytes
+        state, result = self._state_bytes, self._result_bytes
         if self._encoded is not None and is_stored(self._encoded):
             result = size_of(self._encoded)
-        return Payload(definition, payload - state, state, result)
+        return Payload(self._definition_bytes, self._sent_bytes - state, state, result)
 
     def add_done_callback(self, fn: Callable[[StandardFuture[T]], object]) -> None:
         """Have `fn(future)` called when the task has ended: in the engine's thread, or at once if it has ended already.
@@ -470,7 +471,6 @@ class Future(StandardFuture[T], Generic[T]):
             LOGGER.exception("exception calling callback for %r", self)
 
 
-_NOTHING_SENT = (0, 0, 0)
 #: Stands for the list that most futures never need.
 _NO_CALLBACKS: list[Callable[[StandardFuture[Any]], object]] = []
 

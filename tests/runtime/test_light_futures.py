@@ -86,6 +86,20 @@ def test_a_pending_future_takes_little_memory(held):
     assert not any(future.done() for future in futures)
 
 
+def test_a_pending_task_is_one_object_for_the_collector(held):
+    """It runs the more often the more of them there are."""
+    _, executor = held
+    gc.collect()
+    gc.disable()  # it would let go of tuples of numbers
+    try:
+        before = len(gc.get_objects())
+        futures = [executor.submit(abs, -1) for _ in range(COUNT)]
+        objects = len(gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert objects < 1.5 * len(futures)
+
+
 def test_a_future_keeps_no_more_than_its_result_when_it_has_ended(held):
     pool, executor = held
     futures = [executor.submit(abs, -1) for _ in range(500)]
