@@ -58,7 +58,8 @@ def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDiges
             fields = astuple(command)[:-2]
             if command.inputs:  # payloads that own a file are bytes of a kind that marshal does not know
                 inputs = tuple([bytes(value) if isinstance(value, bytes) else value for value in command.inputs])
-                fields = (*fields[:5], inputs, *fields[6:])
+                task, attempt, digest, payload, items, _, classes = fields
+                fields = task, attempt, digest, payload, items, inputs, classes
             rows.append((RUN, fields))
         else:
             rows.append((_TAGS[type(command)], astuple(command)))
