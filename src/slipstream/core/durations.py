@@ -45,7 +45,7 @@ class Durations:
         entry[0] = mean + ((duration_ns - mean) >> 3)
         # The maximum fades by 1/64 a call: one preempted no-op (3 ms for 2 µs) is forgotten after some 300 calls.
         most -= most >> 6
-        entry[1] = max(most, duration_ns)
+        entry[1] = most if most > duration_ns else duration_ns
 
     def estimate(self, digest: CallableDigest) -> int | None:
         """Expected duration of the next call in ns; None if none has been measured."""
