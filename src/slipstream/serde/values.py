@@ -52,6 +52,8 @@ FUNCTIONS = frozenset((FunctionType, BuiltinFunctionType))
 
 #: The pickler's `dumps`, once it has been needed.
 _dumps: Callable[..., bytes] | None = None
+#: That of `inputs`, once a call has had some.
+_load_with_inputs: Callable[..., tuple[Any, Sequence[Any]]] | None = None
 
 
 def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -113,13 +115,14 @@ def decode_call(
         >>> fn(*args, **kwargs)
         32
     """
+    global _load_with_inputs
     try:
         if classes is not None:
             classes.loaded = _unpickle(classes.data)  # they live as long as this, and need not be made again
         if inputs:
-            from slipstream.serde.inputs import load_with_inputs
-
-            call, state = load_with_inputs(_load_call, payload, buffers, inputs)
+            if _load_with_inputs is None:
+                from slipstream.serde.inputs import load_with_inputs as _load_with_inputs
+            call, state = _load_with_inputs(_load_call, payload, buffers, inputs)
         elif payload[0] < PICKLED:  # what most calls are, without another call here
             call, state = marshal.loads(payload), ()
         else:

@@ -26,6 +26,10 @@ else:
     from _functools import partial
 
 
+#: That of `store.loading`, once a task has had inputs: to ask for it in each took a microsecond.
+_load_inputs: Callable[[Sequence[bytes]], tuple[list[Any], list[memoryview]]] | None = None
+
+
 def run_task(
     run: RunFields,
     definition: Definition | None,
@@ -47,6 +51,7 @@ def run_task(
     Returns:
         What to report, the encoded result if there is one, and how long the attempt took, in ns.
     """
+    global _load_inputs
     task, attempt, _, call, chunk, _, _ = run
     began = monotonic_ns()
     page.begin(task, attempt, began)
@@ -54,9 +59,9 @@ def run_task(
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
         if inputs:
-            from slipstream.store.loading import load_inputs
-
-            function, args, kwargs = decode_call(call, definition, classes, *load_inputs(inputs))
+            if _load_inputs is None:
+                from slipstream.store.loading import load_inputs as _load_inputs
+            function, args, kwargs = decode_call(call, definition, classes, *_load_inputs(inputs))
         else:
             function, args, kwargs = decode_call(call, definition, classes)
         if chunk:
