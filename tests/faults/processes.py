@@ -56,6 +56,13 @@ def keepers(parent=None):
     return _children(keeper.__file__, parent)
 
 
+def processes_of(process):
+    """All that a client with two workers has started, at whatever distance: these, a keeper, and what tasks started."""
+    until(lambda: len(workers(process.pid)) == 2)
+    until(lambda: len(keepers(process.pid)) == 1)
+    return psutil.Process(process.pid).children(recursive=True)
+
+
 def all_gone(processes):
     """Whether none of them runs; who is dead and not reaped is gone."""
     for process in processes:

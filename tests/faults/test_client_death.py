@@ -6,7 +6,7 @@ import subprocess
 
 import psutil
 import pytest
-from processes import all_gone, assert_goes_on, keepers, until, workers
+from processes import all_gone, assert_goes_on, keepers, processes_of, until, workers
 
 import calls
 import scripts
@@ -40,13 +40,6 @@ def client(tasks):
 
 def ready(process):
     assert process.stdout.readline() == "ready\n", process.communicate()
-
-
-def processes_of(process):
-    """All that this client has started, at whatever distance: its workers, a keeper, and what tasks have started."""
-    until(lambda: len(workers(process.pid)) == 2)
-    until(lambda: len(keepers(process.pid)) == 1)
-    return psutil.Process(process.pid).children(recursive=True)
 
 
 def pids_in(path):
