@@ -61,6 +61,14 @@ def fingerprint(value):
     return zlib.crc32(str(value).encode())
 
 
+def files_of(executor):
+    """Names of the files in which its values lie, in shared memory and on disk."""
+    run = executor._values._run
+    if run is None:
+        return []
+    return [name for path in (run.path, run.spill) if os.path.exists(path) for name in os.listdir(path)]
+
+
 def built(kind, number, /, *args, **kwargs):
     """What a task makes of its arguments."""
     return make(kind, number + fingerprint(args) + fingerprint(kwargs))
@@ -85,12 +93,17 @@ def _spoil(value):
         _spoil([getattr(value, field.name) for field in fields(value)])
 
 
-def mapped_files(value, nap_s):
-    """The worker, what it maps of run directories, and whether that is all of the value, after a while."""
+def file_of(array, nap_s):
+    """The worker, the file in which an array lies there (0 if in none), and its last number; after a while."""
     time.sleep(nap_s)
+    address = array.ctypes.data
     with open("/proc/self/maps") as maps:
-        inodes = {line.split()[4] for line in maps if "slipstream-" in line}
-    return os.getpid(), sorted(inodes), fingerprint(value)
+        for line in maps:
+            span, _, _, _, inode = line.split()[:5]
+            start, end = (int(number, 16) for number in span.split("-"))
+            if start <= address < end:
+                return os.getpid(), int(inode), int(array[-1])
+    raise LookupError(address)
 
 
 def held(value, note, gate):

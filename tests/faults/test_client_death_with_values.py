@@ -37,6 +37,12 @@ ON_DISK = """
     make = directory.RunDirectory.make
     directory.RunDirectory.make = classmethod(lambda cls, budget=None: make(-1 << 60))
 """
+#: Two folders of the test's own in the place of shared memory and disk, so that no other start clears it up.
+ALONE = """
+    import tempfile
+    directory.SHARED_MEMORY, tempfile.tempdir = {memory!r}, {disk!r}
+    directory._is_shared_memory = lambda path: True
+"""
 #: One worker is in the middle of a file, which the other does not wait for.
 WRITES = "executor.submit(large.half_written, {half!r})"
 #: What follows needs no more values in the end, but makes and drops them all the time.
@@ -49,6 +55,13 @@ CHURN = """
         del futures
         taken[rng.randrange(8)].result()
 """
+
+
+@pytest.fixture
+def alone(tmp_path):
+    for name in ("memory", "disk"):
+        (tmp_path / name).mkdir()
+    return ALONE.format(memory=str(tmp_path / "memory"), disk=str(tmp_path / "disk"))
 
 
 @dataclass
@@ -81,7 +94,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def client(folder, patch="", then=""):
+def client(folder, patch, then=""):
     paths = {name: str(folder / name) for name in ("note", "gate", "half")}
     script = CLIENT.format(patch=patch, then=then.format(**paths), **paths)
     with scripts.started(script) as process:
@@ -98,8 +111,8 @@ def assert_nothing_stays(client, started):
 
 
 @pytest.mark.parametrize("patch", ["", ON_DISK], ids=["in memory", "on disk"])
-def test_the_keeper_removes_what_was_held(tmp_path, patch):
-    with client(tmp_path, patch) as killed:
+def test_the_keeper_removes_what_was_held(tmp_path, alone, patch):
+    with client(tmp_path, patch + alone) as killed:
         started = processes_of(killed.process)
         in_memory, on_disk = killed.files()
         assert [len(in_memory), len(on_disk or ())] == ([0, STORED] if patch else [STORED, 0])
@@ -108,8 +121,8 @@ def test_the_keeper_removes_what_was_held(tmp_path, patch):
 
 
 @pytest.mark.parametrize("patch", ["", ON_DISK], ids=["in memory", "on disk"])
-def test_the_keeper_removes_what_a_worker_was_just_writing(tmp_path, patch):
-    with client(tmp_path, patch, WRITES) as killed:
+def test_the_keeper_removes_what_a_worker_was_just_writing(tmp_path, alone, patch):
+    with client(tmp_path, patch + alone, WRITES) as killed:
         started = processes_of(killed.process)
         until((tmp_path / "half").exists)
         assert len(killed.files()[bool(patch)]) == STORED + 1
@@ -117,11 +130,11 @@ def test_the_keeper_removes_what_a_worker_was_just_writing(tmp_path, patch):
         assert_nothing_stays(killed, started)
 
 
-def test_the_keeper_removes_what_is_made_at_any_moment(tmp_path):
+def test_the_keeper_removes_what_is_made_at_any_moment(tmp_path, alone):
     rng = random.Random(23)
     (tmp_path / "gate").touch()
     for seed in range(3):
-        with client(tmp_path, "", CHURN.replace("SEED", str(seed))) as killed:
+        with client(tmp_path, alone, CHURN.replace("SEED", str(seed))) as killed:
             started = processes_of(killed.process)
             threading.Event().wait(rng.uniform(0, 0.3))
             assert killed.process.poll() is None, killed.process.communicate()
@@ -131,12 +144,6 @@ def test_the_keeper_removes_what_is_made_at_any_moment(tmp_path):
 
 # --- by the next start ------------------------------------------------------------------------------------------------
 
-#: Two folders of the test's own in the place of shared memory and disk, so that no other start clears them up.
-ALONE = """
-    import tempfile
-    directory.SHARED_MEMORY, tempfile.tempdir = {memory!r}, {disk!r}
-    directory._is_shared_memory = lambda path: True
-"""
 NEXT = """
     import calls, os, slipstream
     from slipstream.store import directory
@@ -145,13 +152,6 @@ NEXT = """
         print(executor.submit(calls.add, 1, 1).result())
         print(*os.listdir(directory.SHARED_MEMORY), *os.listdir(tempfile.gettempdir()))
 """
-
-
-@pytest.fixture
-def alone(tmp_path):
-    for name in ("memory", "disk"):
-        (tmp_path / name).mkdir()
-    return ALONE.format(memory=str(tmp_path / "memory"), disk=str(tmp_path / "disk"))
 
 
 def names_after_next_start(patch):

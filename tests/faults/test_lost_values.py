@@ -20,13 +20,6 @@ END_S = 25
 STORED = tuple(kind for kind in large.KINDS if kind != "small")
 
 
-def files(executor):
-    """All that lies in the run directory and on disk."""
-    run = executor._values._run
-    spilled = os.listdir(run.spill) if os.path.exists(run.spill) else []
-    return sorted(os.listdir(run.path)) + sorted(spilled)
-
-
 # --- graphs: for each task the numbers of those whose results it takes ------------------------------------------------
 
 
@@ -116,9 +109,9 @@ class Killer(threading.Thread):
 
     def writer(self):
         """The worker of the next file, which is perhaps not whole yet; any, once nothing more is made."""
-        known = set(files(self.executor))
+        known = set(large.files_of(self.executor))
         while not self.over.is_set():
-            new = {int(name.split("-")[1]) for name in set(files(self.executor)) - known}
+            new = {int(name.split("-")[1]) for name in set(large.files_of(self.executor)) - known}
             for worker in workers() if new else ():
                 if worker.pid in new:
                     self.over.wait(self.rng.uniform(0, 0.002))
@@ -150,7 +143,7 @@ def test_workers_are_killed_at_random_among_large_values(patient):
         assert lost <= len(killed), "more was lost than ran"
         gone += killed
         gc.collect()
-        until(lambda: files(patient) == [])
+        until(lambda: large.files_of(patient) == [])
     assert all_gone(gone)
     patient.shutdown()
     assert workers() == []
@@ -166,10 +159,10 @@ def test_a_worker_that_is_killed_half_way_through_a_file(single, tmp_path):
     held.result()
     running = single.submit(large.half_written, str(note))
     until(note.exists)
-    assert len(files(single)) == 2
+    assert len(large.files_of(single)) == 2
     workers()[0].kill()
     assert type(running.exception(LIMIT_S)) is WorkerLost
-    until(lambda: len(files(single)) == 1)
+    until(lambda: len(large.files_of(single)) == 1)
     assert single.submit(large.fingerprint, held).result(LIMIT_S) == large.fingerprint(large.make("huge", 5))
 
 
@@ -202,7 +195,7 @@ def test_a_value_that_was_written_and_not_told_of_is_made_again(single, tmp_path
     for n, future in enumerate(taken):
         expected = large.built("mapped", 0, large.built("read", n))
         assert large.fingerprint(future.result(LIMIT_S)) == large.fingerprint(expected)
-    until(lambda: len(files(single)) == len(made) + len(taken))
+    until(lambda: len(large.files_of(single)) == len(made) + len(taken))
 
 
 def test_what_a_killed_worker_had_mapped_stays_for_the_others(tmp_path):
@@ -218,4 +211,4 @@ def test_what_a_killed_worker_had_mapped_stays_for_the_others(tmp_path):
         del value
         gate.touch()
         assert running[1].result(LIMIT_S) == large.fingerprint(large.make("huge", 3))
-        until(lambda: files(executor) == [])
+        until(lambda: large.files_of(executor) == [])
