@@ -88,7 +88,7 @@ def evaluated(program, ends):
             ends.append(large.make(step.kind, number))
         elif step.operation in ("part", "passed on") and values:
             part = part_of if step.operation == "part" else calls.echo
-            ends.append(values[0] if values[0] in roots else part(values[0]))
+            ends.append(values[0] if isinstance(values[0], frozenset) else part(values[0]))
         elif roots:
             ends.append(frozenset.union(*roots))
         elif step.operation == "fails":
@@ -187,31 +187,28 @@ def run(executor, shared, others):
             raise thread.error
 
 
-def assert_no_file_is_left(executor):
-    """The engine's own thread may hold the last report for a moment."""
-    deadline = time.monotonic() + LIMIT_S
-    gc.collect()
-    while files := large.files_of(executor):
-        assert time.monotonic() < deadline, files
-        time.sleep(0.001)
-
-
 def run_and_drop(executor, program):
+    """Afterwards no file is there that was not before: an example that failed may be held with its futures."""
+    before = set(large.files_of(executor))
     run(executor, *program)
-    assert_no_file_is_left(executor)
+    gc.collect()
+    deadline = time.monotonic() + LIMIT_S
+    while left := set(large.files_of(executor)) - before:
+        assert time.monotonic() < deadline, left  # the engine's own thread may hold the last report for a moment
+        time.sleep(0.001)
 
 
 SETTINGS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
-@settings(SETTINGS, max_examples=25)
+@settings(SETTINGS, max_examples=20)
 @given(programs())
 def test_random_graphs_of_large_values(patient, program):
     run_and_drop(patient, program)
 
 
 @pytest.mark.long
-@settings(SETTINGS, max_examples=300)
+@settings(SETTINGS, max_examples=180)
 @given(programs())
 def test_many_random_graphs_of_large_values(patient, program):
     run_and_drop(patient, program)
