@@ -56,7 +56,7 @@ def test_a_diamond_under_another_again_and_again(patient):
         left, right = patient.submit(calls.add, top, 1), patient.submit(calls.add, top, -1)
         top = patient.submit(max, [left, right])
     assert top.result(LIMIT_S) == 2_001
-    assert_few_frames(patient, before, 2_000)
+    assert_few_frames(patient, before, 6_000)  # a round trip for each task is 12,000; on a busy machine 2,000 are
 
 
 def test_diamonds_of_large_values_leave_the_last_one_alone(patient):
