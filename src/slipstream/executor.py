@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor as StandardExecutor
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -29,8 +29,8 @@ from slipstream.runtime.engine import Engine
 from slipstream.serde.buffers import release
 from slipstream.serde.callables import callable_label
 from slipstream.serde.imports import register_by_value
-from slipstream.serde.tasks import Encoded, encode_chunk, encode_task
-from slipstream.serde.values import encode_call, encode_value
+from slipstream.serde.tasks import LARGE_CALL_BYTES, Encoded, encode_chunk, encode_task
+from slipstream.serde.values import INLINE_BYTES, encode_call, encode_value
 from slipstream.store.values import Values
 
 P = ParamSpec("P")
@@ -83,10 +83,17 @@ class Executor(StandardExecutor):
         initargs: its arguments.
         by_value: modules, or their names, whose functions and classes go by value, as those of a script do: a package
             under edit, or one that workers cannot import. For all executors of the process.
+        inline_bytes: a result, or a value that is `put`, travels in messages up to this size (as pickled); a larger one
+            is written to a file, from which nobody copies it. Default is 65,536. Numbers, None, and strings of up to
+            1,024 characters always travel in messages.
+        store_bytes: how many bytes of the shared memory the files of this executor and its workers may take; beyond it
+            they go to disk, and a warning says so. Default is half of what is free when the first worker starts; 0 has
+            all go to disk. It is kept as the bytes that must stay free, so what others take counts too.
 
     Raises:
-        ValueError: If max_workers is not positive, or `where` is anything but None.
-        TypeError: If the initializer is not callable.
+        ValueError: If max_workers is not positive, inline_bytes or store_bytes is negative, or `where` is anything but
+            None.
+        TypeError: If the initializer is not callable, or a number is no integer.
         PayloadError: If the initializer or its arguments cannot be sent.
 
     Example:
@@ -105,17 +112,22 @@ class Executor(StandardExecutor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         by_value: Iterable[ModuleType | str] = (),
+        inline_bytes: int = INLINE_BYTES,
+        store_bytes: int | None = None,
     ) -> None:
         if where is not None:
             raise ValueError(f"where={where!r}: tasks run on this machine only; for workers say max_workers={where!r}")
         self._workers = _number_of_workers(max_workers)
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {initializer!r}")
+        _require_bytes("inline_bytes", inline_bytes)
+        if store_bytes is not None:
+            _require_bytes("store_bytes", store_bytes)
         for module in [by_value] if isinstance(by_value, str) else by_value:
             register_by_value(module)
         setup = b"" if initializer is None else encode_call(initializer, tuple(initargs), {})
         self._client = FutureClient()
-        self._values = Values()
+        self._values = Values(inline_bytes, store_bytes)
         self._engine = Engine(lambda: LocalPool(setup), self._workers, self._client, self._values)
         self._client.attach(self._engine, weakref.WeakMethod(self.submit))
         self._task_ids = cast("Iterator[TaskId]", itertools.count(1))  # to call `TaskId` for each takes 0.1 µs
@@ -152,7 +164,7 @@ class Executor(StandardExecutor):
         try:
             began = time.perf_counter_ns()
             try:
-                encoded = encode_task(fn, args, kwargs)
+                encoded = encode_task(fn, args, kwargs, LARGE_CALL_BYTES)
             except PayloadError as error:
                 self._engine.refuse_if_over()
                 return Future.of_failed(callable_label(fn), error, self._client)
@@ -233,7 +245,7 @@ class Executor(StandardExecutor):
         try:
             self._engine.refuse_if_over()
             try:
-                payload = encode_value(value, self._values.write)
+                payload = encode_value(value, self._values)
             except OSError as error:
                 raise PayloadError(f"the value cannot be put: {error}") from error
             future: Future[T] = Future(self._client, next(self._task_ids), "put")
@@ -276,19 +288,23 @@ class Executor(StandardExecutor):
         client, task = self._client, next(self._task_ids)
         future: Future[Any] = Future(client, task, encoded.label)
         _note_sizes(future, encoded)
-        message = Submit(
-            task,
-            encoded.digest,
-            encoded.payload,
-            items,
-            definition=encoded.definition,
-            classes_digest=encoded.classes_digest,
-            classes=encoded.classes,
-        )
+        payload = encoded.payload
         try:
             client.futures[task] = future
-            if encoded.inputs or encoded.buffers:
-                self._dataflow.submit(message, future, encoded.inputs, self._store(encoded) if encoded.buffers else ())
+            stored: Sequence[bytes] = ()
+            if encoded.buffers or not isinstance(payload, bytes):
+                payload, stored = self._store(encoded)
+            message = Submit(
+                task,
+                encoded.digest,
+                payload,
+                items,
+                definition=encoded.definition,
+                classes_digest=encoded.classes_digest,
+                classes=encoded.classes,
+            )
+            if encoded.inputs or stored:
+                self._dataflow.submit(message, future, encoded.inputs, stored)
             else:
                 self._engine.submit(message)
         except BaseException as error:
@@ -301,10 +317,14 @@ class Executor(StandardExecutor):
             raise
         return future
 
-    def _store(self, encoded: Encoded) -> list[bytes]:
-        """Write the memory of arrays among the arguments to files: what travels instead."""
+    def _store(self, encoded: Encoded) -> tuple[bytes, list[bytes]]:
+        """Write the call, if it is large, and the memory of arrays among its arguments to files: what travels."""
+        write, payload = self._values.write_once, encoded.payload
         try:
-            return [self._values.write_buffer(buffer) for buffer in encoded.buffers]
+            return (
+                payload if isinstance(payload, bytes) else write(payload, []),
+                [write((), [buffer]) for buffer in encoded.buffers],
+            )
         except OSError as error:
             raise PayloadError(f"task {encoded.label!r} cannot be sent: {error}") from error
         finally:
@@ -314,7 +334,7 @@ class Executor(StandardExecutor):
         shielded = signals.enter()
         try:
             began = time.perf_counter_ns()
-            encoded = encode_chunk(fn, items, spread=spread)
+            encoded = encode_chunk(fn, items, spread=spread, large_bytes=LARGE_CALL_BYTES)
             self._encode_ns += time.perf_counter_ns() - began
             if encoded.state_bytes >= LARGE_STATE_BYTES:
                 self._warn_of_state(fn, encoded.state_bytes)
@@ -385,7 +405,8 @@ def _close(engine: Engine) -> None:
 
 def _note_sizes(future: Future[Any], encoded: Encoded) -> None:
     """Write what the task takes to send into its future."""
-    future._sent_bytes = len(encoded.payload)  # pyright: ignore
+    payload = encoded.payload
+    future._sent_bytes = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))  # pyright: ignore
     if encoded.definition or encoded.classes:
         future._definition_bytes = len(encoded.definition) + len(encoded.classes)  # pyright: ignore
         future._state_bytes = encoded.state_bytes  # pyright: ignore
@@ -413,3 +434,10 @@ def _require_positive(name: str, value: int | None) -> None:
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be greater than 0, not {value}")
+
+
+def _require_bytes(name: str, value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} must be an integer number of bytes, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must be 0 or more bytes, not {value}")

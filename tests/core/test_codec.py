@@ -24,6 +24,7 @@ from slipstream.protocol.frames import (
     ProtocolError,
     frame_header,
 )
+from slipstream.protocol.ids import NO_DIGEST, TaskId
 from slipstream.protocol.messages import (
     ClientMessage,
     Done,
@@ -222,6 +223,18 @@ def test_a_text_that_is_not_unicode_arrives_readable() -> None:
     """An initializer may raise with one: a file name, say."""
     (greeting,) = decode_greeting(reports_body([StartFailed("no \udcff")]))
     assert greeting == StartFailed("no \\udcff")
+
+
+class Owning(bytes):
+    """As payloads are that own a file."""
+
+
+def test_payloads_that_own_something_arrive_as_bytes() -> None:
+    run = Run(TaskId(1), 0, NO_DIGEST, Owning(b"call"), 0, (TaskId(2), Owning(b"input")))
+    (arrived,) = commands_of(encode_commands([run], {}))
+    assert isinstance(arrived, Run)
+    assert [type(value) for value in (arrived.payload, *arrived.inputs)] == [bytes, int, bytes]
+    assert arrived == run
 
 
 def test_a_path_that_is_not_unicode_arrives_as_it_was() -> None:

@@ -48,6 +48,21 @@ def test_a_variable_that_is_no_number_of_workers_is_said_at_once(monkeypatch, wr
     assert workers_of(Executor(max_workers=1)) == 1
 
 
+@pytest.mark.parametrize("name", ["inline_bytes", "store_bytes"])
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (-1, ValueError, "must be 0 or more bytes, not -1"),
+        ("1 MB", TypeError, "must be an integer number of bytes, not '1 MB'"),
+        (1e6, TypeError, "must be an integer number of bytes, not 1000000.0"),
+        (True, TypeError, "must be an integer number of bytes, not True"),
+    ],
+)
+def test_numbers_of_bytes(name, wrong, error, text):
+    with pytest.raises(error, match=f"{name} {text}"):
+        Executor(**{name: wrong})
+
+
 @pytest.mark.parametrize("where", [4, "dask://host:1", "ray://auto"])
 def test_where_is_this_machine(where):
     with pytest.raises(ValueError, match="this machine only"):

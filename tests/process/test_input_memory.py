@@ -1,4 +1,4 @@
-"""Nothing of tasks with inputs stays in the client once their futures are dropped."""
+"""What tasks take of the client's memory while they wait; nothing of it stays once their futures are dropped."""
 
 import concurrent.futures
 import gc
@@ -12,6 +12,11 @@ from slipstream import Executor, Future, WorkerLost
 
 LIMIT_S = 20
 TASKS = 3000
+#: Tasks that wait at the same time, and the bytes of the client that each may take.
+WAITING = 20_000
+BYTES_PER_TASK = 1_500
+#: What may stay of them: some lists and tables are larger once than another time.
+LEFT_BYTES = 64 << 10
 
 
 def warm(executor):
@@ -37,6 +42,45 @@ def run_chains(executor, tasks):
     concurrent.futures.wait(ends)
     for future in ends:
         future.exception()
+
+
+def plain(executor):
+    return [executor.submit(calls.add, number, 1) for number in range(WAITING)]
+
+
+def with_an_input_each(executor):
+    firsts = [executor.submit(calls.add, number, 1) for number in range(WAITING // 2)]
+    return firsts + [executor.submit(calls.add, first, 1) for first in firsts]
+
+
+def bytes_while_they_wait(executor, submit, gate):
+    """Traced bytes, with that many tasks behind one that blocks; all of them end in here."""
+    blocker = executor.submit(calls.wait_for, str(gate))
+    try:
+        futures = submit(executor)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        gate.touch()
+        concurrent.futures.wait([blocker, *futures])
+
+
+@pytest.mark.parametrize("submit", [plain, pytest.param(with_an_input_each, marks=pytest.mark.long)])
+def test_tasks_that_wait_take_little_and_leave_nothing(single, submit, tmp_path):
+    warm(single)
+    tracemalloc.start()
+    try:
+        # Tables of dicts stay as large as they have been, 50 bytes a task: so there are as many before.
+        bytes_while_they_wait(single, submit, tmp_path / "first")
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        waiting = bytes_while_they_wait(single, submit, tmp_path / "second")
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert waiting - before < BYTES_PER_TASK * WAITING
+    assert after - before < LEFT_BYTES
 
 
 def test_futures_that_are_dropped_leave_nothing(executor):

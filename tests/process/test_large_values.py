@@ -3,8 +3,10 @@
 import gc
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -83,6 +85,81 @@ def test_what_was_put_is_there_for_many_tasks(executor):
         executor.put([__import__("threading").Lock()])
 
 
+def nothing(size):
+    """A value that takes so many bytes when pickled, but for some dozens."""
+    return [None] * size
+
+
+@pytest.mark.parametrize("inline_bytes", [5_000, 65_536, 300_000])
+@pytest.mark.parametrize("make", [bytes, bytearray, nothing, lambda size: numpy.zeros(size, "u1")])
+def test_what_is_larger_than_inline_bytes_is_a_file(inline_bytes, make):
+    with Executor(max_workers=1, inline_bytes=inline_bytes) as executor:
+        for size, count in ((inline_bytes - 3_000, 0), (inline_bytes + 3_000, 2)):
+            futures = [executor.submit(make, size), executor.put(make(size))]
+            assert [len(future.result()) for future in futures] == [size] * 2
+            assert len(files(executor)) == count
+
+
+def test_with_no_inline_bytes_only_scalars_travel_in_messages():
+    with Executor(max_workers=1, inline_bytes=0) as executor:
+        scalars = [executor.submit(bytes, 1_000), executor.put(3.5), executor.put(None)]
+        assert [future.result() for future in scalars] == [bytes(1_000), 3.5, None]
+        assert files(executor) == []
+        futures = [executor.submit(list, "abc"), executor.put((1, 2))]
+        assert [future.result() for future in futures] == [["a", "b", "c"], (1, 2)]
+        assert len(files(executor)) == 2
+
+
+def test_arrays_in_a_value_that_is_not_large_travel_with_it():
+    """One of them would lie apart if it were; and those of a large value do, unless they are small beside the limit."""
+    with Executor(max_workers=1, inline_bytes=1_000_000) as executor:
+        assert executor.submit(ones, 100_000).result().sum() == 100_000
+        assert files(executor) == []
+        future = executor.submit(lambda: [numpy.ones(100_000), numpy.ones(100_000)])
+        assert [array.sum() for array in future.result()] == [100_000] * 2
+        assert len(files(executor)) == 1
+
+
+def test_a_large_result_whose_class_can_only_go_by_name_is_a_file(single):
+    class Thing:
+        pass
+
+    def make():
+        Thing.lock = threading.Lock()
+        return Thing(), bytes(200_000)
+
+    future = single.submit(make)
+    thing, data = future.result()
+    assert (type(thing), len(data), len(files(single))) == (Thing, 200_000, 1)
+
+
+def test_store_bytes_limit_the_shared_memory(monkeypatch):
+    free = SimpleNamespace(f_bavail=1_000_000, f_frsize=4_096, f_blocks=2_000_000)  # else others take and free some
+    monkeypatch.setattr(os, "statvfs", lambda path: free)
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: free)
+    with Executor(max_workers=1, store_bytes=4_000_000) as executor:
+        first = executor.put(numpy.ones(LARGE))
+        assert len(files(executor)) == 1
+        with pytest.warns(RuntimeWarning, match="its budget is used up"):
+            second = executor.put(numpy.ones(3 * LARGE))
+        assert [future.result().sum() for future in (first, second)] == [LARGE, 3 * LARGE]
+        assert len(files(executor)) == 1
+        assert len(os.listdir(executor._values._run.spill)) == 1
+
+
+def test_without_store_bytes_everything_goes_to_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Executor(max_workers=1, store_bytes=0) as executor:
+        futures = [executor.submit(ones, LARGE), executor.put(numpy.ones(LARGE))]
+        assert [future.result().sum() for future in futures] == [LARGE] * 2
+        assert executor._values._run.path.startswith(str(tmp_path))
+        assert len(files(executor)) == 2
+        del futures
+        gc.collect()
+        assert files(executor) == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_values_that_go_to_disk_are_told_of_once(single):
     single._values.run()
     single._values._place.floor = 1 << 62  # as if the budget were used up
@@ -91,6 +168,37 @@ def test_values_that_go_to_disk_are_told_of_once(single):
     assert len(caught) == 1
     assert [single.submit(numpy.sum, future).result() for future in futures] == [0, LARGE, 2 * LARGE]
     assert files(single) == []
+
+
+MANY = """
+    import gc, os, resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    import numpy
+    from slipstream import Executor
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    def make(number):
+        return {make}
+
+    with Executor(max_workers=2) as executor:
+        executor.submit(make, 0).result()
+        before = descriptors()
+        futures = [executor.submit(make, number) for number in range(2_000)]
+        values = [future.result() for future in futures]
+        print(all(len(value) == 100_000 and value[0] == value[-1] == n % 251 for n, value in enumerate(values)))
+        print(len(os.listdir(executor._values._run.path)), descriptors() - before < 100)
+        del futures, values
+        gc.collect()
+        print(len(os.listdir(executor._values._run.path)), descriptors() - before)
+"""
+
+
+@pytest.mark.parametrize("make", ["numpy.full(100_000, number % 251, 'u1')", "bytes([number % 251]) * 100_000"])
+def test_thousands_of_results_are_kept_in_few_descriptors(make):
+    lines = scripts.run(MANY.format(make=make)).lines()
+    assert lines == ["True", "2000 True", "0 0"]
 
 
 def test_a_result_can_be_taken_after_the_end_of_the_executor():

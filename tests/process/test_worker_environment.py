@@ -205,6 +205,7 @@ OURS = {
     "slipstream.worker.results",
     "slipstream.worker.runner",
     "slipstream.worker.sentry",
+    "slipstream.worker.storing",
 }
 #: Expensive ones of the standard library that a worker can do without.
 NOT_NEEDED = {

@@ -234,6 +234,19 @@ def test_large_pickles_without_buffers_are_found_too(sent, send):
     assert sent.find(*dumps_apart(bytes(600_000) + b"x" + bytes(1_399_999))) is None
 
 
+def test_a_difference_in_any_of_many_pieces_is_seen(sent, send):
+    """A list is pickled in pieces of 64 kB, of which some only are looked at before the file is."""
+    value = list(range(1_000_000, 1_600_000))
+    stored = send(value)
+    assert len(dumps_apart(value)[0]) > 40
+    for place in (0, 1, 300_000, 555_555, 599_999):
+        value[place] += 1
+        assert sent.find(*dumps_apart(value)) is None
+        value[place] -= 1
+    assert sent.find(*dumps_apart([*value, 0])) is None
+    assert sent.find(*dumps_apart(value)) == stored
+
+
 def test_small_arguments_are_not_remembered(sent, send):
     small = numbers(LARGE_BYTES // 2)
     stored = send(small)

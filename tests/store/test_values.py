@@ -4,6 +4,7 @@ import array
 import gc
 import io
 import os
+import pickle
 import tracemalloc
 
 import numpy
@@ -110,7 +111,15 @@ def test_small_buffers_stay_in_the_pickle():
 
 def test_a_class_of_the_client_goes_by_reference_in_a_reply():
     made = type("Made", (), {"__module__": "__main__"})
-    assert len(dumps_apart(made, reply=True)[0]) <= len(dumps_apart(made)[0])
+    assert dumps_apart(made, reply=True)[0].size() <= dumps_apart(made)[0].size()
+
+
+@pytest.mark.parametrize("value", [bytes(1_000_000), bytearray(1_000_000)])
+def test_large_bytes_are_pieces_of_their_pickle(value):
+    pieces, _ = dumps_apart({"a": [value], "b": 1})
+    assert any(piece is value for piece in pieces)
+    assert pickle.loads(pieces.join()) == {"a": [value], "b": 1}
+    assert pieces.size() == len(pieces.join())
 
 
 def test_read_only_stays_read_only(there_and_back):

@@ -56,7 +56,10 @@ def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDiges
                 known[command.classes_digest] = None
                 rows.append((DEFINE, (command.classes_digest, command.classes)))
             fields = astuple(command)[:-2]
-            if command.inputs:  # payloads that own a file are bytes of a kind that marshal does not know
+            # Payloads that own a file are bytes of a kind that marshal does not know.
+            if type(command.payload) is not bytes:
+                fields = (*fields[:3], bytes(command.payload), *fields[4:])
+            if command.inputs:
                 inputs = tuple([bytes(value) if isinstance(value, bytes) else value for value in command.inputs])
                 task, attempt, digest, payload, items, _, classes = fields
                 fields = task, attempt, digest, payload, items, inputs, classes

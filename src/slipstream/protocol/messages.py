@@ -153,12 +153,16 @@ class Environment(Message, frozen=True, array_like=True, tag=22, gc=False):
 
 
 class Storage(Message, frozen=True, array_like=True, tag=25, gc=False):
-    """Where the worker is to write large results: directories, the first part of names, and how many bytes to leave."""
+    """Where the worker is to write large results: directories, the first part of names, and how many bytes to leave.
+
+    Results of up to `inline_bytes` are not large: they travel in messages.
+    """
 
     directory: str
     spill: str
     prefix: str
     floor: int
+    inline_bytes: int
 
 
 class Stop(Message, frozen=True, array_like=True, tag=23, gc=False):

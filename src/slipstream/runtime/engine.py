@@ -426,7 +426,7 @@ class Engine:
             logger.warning("%s", error)
         else:
             self._pool.guard((run.path, run.spill))
-            outbox.commands.append(Storage(run.path, run.spill, str(slot), run.floor))
+            outbox.commands.append(Storage(run.path, run.spill, str(slot), run.floor, self._values.inline_bytes))
         self._inbox.append(WorkerJoined(identity))
 
     def received(self, slot: SlotId, body: bytes) -> None:

@@ -41,6 +41,25 @@ class _WithState(pickle.Unpickler):
         return self._state[pid]
 
 
+class _Reader:
+    """Reads from memory without a copy of it, which BytesIO would make."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._rest = data
+
+    def read(self, size: int, /) -> bytes:
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(taken)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def readline(self) -> bytes:  # of protocol 0; the unpickler asks that it be there
+        raise NotImplementedError
+
+
 def dump_with_holes(value: object, state: Sequence[Any], *, whole: bool = False) -> tuple[bytes, tuple[type, ...]]:
     """Pickle a value, with holes in place of these objects.
 
@@ -68,15 +87,16 @@ def load_with_state(data: bytes, state: Sequence[Any]) -> Any:
     return _WithState(io.BytesIO(data), state).load()
 
 
-def load_pair(data: bytes, buffers: Sequence[Any] = ()) -> tuple[Any, Any]:
+def load_pair(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> tuple[Any, Any]:
     """Load two values that were pickled one after the other, and may share objects.
 
     Example:
         >>> from slipstream.serde.parts import dump_parts
         >>> shared = [1]
-        >>> first, second = load_pair(dump_parts([shared], [shared], inputs={}).payload)
+        >>> first, second = load_pair(dump_parts([shared], [shared], inputs={}).payload.join())
         >>> first[0] is second[0]
         True
     """
-    unpickler = pickle.Unpickler(io.BytesIO(data), buffers=buffers)
+    file = io.BytesIO(data) if isinstance(data, bytes) else _Reader(data)
+    unpickler = pickle.Unpickler(file, buffers=buffers)
     return unpickler.load(), unpickler.load()

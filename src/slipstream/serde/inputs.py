@@ -23,8 +23,8 @@ def load_input(number: int) -> Any:
 
 
 def load_with_inputs(
-    load: Callable[[bytes, Sequence[Any]], tuple[Any, Sequence[Any]]],
-    payload: bytes,
+    load: Callable[[bytes | memoryview, Sequence[Any]], tuple[Any, Sequence[Any]]],
+    payload: bytes | memoryview,
     buffers: Sequence[Any],
     inputs: Sequence[Any],
 ) -> tuple[Any, Sequence[Any]]:

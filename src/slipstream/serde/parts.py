@@ -12,7 +12,6 @@ Never here: what a worker does with these (see `classes`).
 
 from __future__ import annotations
 
-import io
 from _blake2 import blake2b
 from collections.abc import Callable, Set
 from concurrent.futures import Future
@@ -29,7 +28,7 @@ from slipstream.serde.constants import CONSTANTS, facts_of
 from slipstream.serde.guards import Capture
 from slipstream.serde.imports import is_by_reference, is_importable
 from slipstream.serde.inputs import load_input
-from slipstream.serde.pickler import APART_BYTES, Pickler
+from slipstream.serde.pickler import APART_BYTES, Pickler, Pieces
 from slipstream.serde.reducers import LruCacheWrapper, load_method, reduce_view_apart
 
 #: The first byte of the digest of classes.
@@ -55,7 +54,7 @@ class _Part(Pickler):
 
     def __init__(
         self,
-        file: io.BytesIO,
+        file: Pieces,
         reduce_class: Callable[[type], Any],
         inputs: Inputs | None,
         buffer_callback: Callable[[PickleBuffer], Any] | None = None,
@@ -99,7 +98,7 @@ class _Part(Pickler):
 class _Classes(_Part):
     """Pickles classes."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: Pieces) -> None:
         super().__init__(file, reduce_class, None)
         #: All that have been pickled.
         self.classes: list[type] = []
@@ -116,7 +115,7 @@ class _Classes(_Part):
 class _Call(_Part):
     """Pickles what goes along with the task, and notes the classes."""
 
-    def __init__(self, file: io.BytesIO, classes: dict[type, None], inputs: Inputs) -> None:
+    def __init__(self, file: Pieces, classes: dict[type, None], inputs: Inputs) -> None:
         buffers: list[PickleBuffer] = []
         super().__init__(file, reduce_class_to_name, inputs, partial(_leave_out, buffers))
         self.classes = classes
@@ -159,7 +158,7 @@ def _place_of(method: MethodType) -> tuple[type, str] | None:
 class Parts(NamedTuple):
     """What goes along with the task, and the classes."""
 
-    payload: bytes
+    payload: Pieces
     #: Where the last of its pickles begins.
     last: int
     #: Memory of arrays, which travels apart; to be released.
@@ -180,14 +179,14 @@ def dump_parts(call: object, *more: object, inputs: Inputs, captured: Capture | 
     Returns:
         None if two parts share what must be one thing, so that all must go in one pickle.
     """
-    file = io.BytesIO()
-    call_part = _Call(file, dict.fromkeys(() if captured is None else captured.classes), inputs)
+    pieces = Pieces()
+    call_part = _Call(pieces, dict.fromkeys(() if captured is None else captured.classes), inputs)
     try:
         call_part.dump(call)
         last = 0
         call_part.inputs = None
         for value in more:
-            last = file.tell()
+            last = pieces.size()
             call_part.dump(value)
         classes = _dump_classes(call_part, captured)
     except BaseException:
@@ -196,7 +195,7 @@ def dump_parts(call: object, *more: object, inputs: Inputs, captured: Capture | 
     if classes is None:
         release(call_part.buffers)
         return None
-    return Parts(file.getvalue(), last, call_part.buffers, *classes)
+    return Parts(pieces, last, call_part.buffers, *classes)
 
 
 def _dump_classes(call: _Call, captured: Capture | None) -> tuple[CallableDigest, bytes] | None:
@@ -210,20 +209,20 @@ def _dump_classes(call: _Call, captured: Capture | None) -> tuple[CallableDigest
         return None
     if not call.classes:
         return NO_DIGEST, b""
-    file = io.BytesIO()
-    part = _Classes(file)
+    pieces = Pieces()
+    part = _Classes(pieces)
     part.dump(tuple(call.classes))
     spaces, written = spaces | call.spaces, written | call.written
     if not (part.written.isdisjoint(spaces) and part.spaces.isdisjoint(written)):
         return None
     if _share(call, part) or _one_thing(inside, part):
         return None
-    data = file.getvalue()
+    data = pieces.join()
     digest = CallableDigest(_CLASSES + blake2b(data, digest_size=_DIGEST_BYTES).digest())
     return digest, kept.share(digest, data, tuple(part.classes))
 
 
-def dump_whole(call: object, inputs: Inputs) -> bytes:
+def dump_whole(call: object, inputs: Inputs) -> Pieces:
     """Pickle a call in one part.
 
     Args:
@@ -231,9 +230,9 @@ def dump_whole(call: object, inputs: Inputs) -> bytes:
         inputs: As in `dump_parts`.
     """
     inputs.clear()
-    file = io.BytesIO()
-    _Part(file, reduce_class, inputs).dump(call)
-    return file.getvalue()
+    pieces = Pieces()
+    _Part(pieces, reduce_class, inputs).dump(call)
+    return pieces
 
 
 def _share(call: _Call, part: _Part) -> bool:

@@ -26,6 +26,31 @@ from slipstream.serde.reducers import REDUCERS, reduce_view_apart
 APART_BYTES = 64 << 10
 
 
+class Pieces(list[bytes]):
+    """A pickle in the pieces in which it is written: frames of 64 kB, and between them large bytes and strings.
+
+    Joined they are that pickle. A large `bytes` is a piece itself, so it is not copied before it is written or joined;
+    a large `bytearray` is so too, which may change: let neither wait.
+    """
+
+    __slots__ = ()
+
+    def write(self, piece: bytes | pickle.PickleBuffer, /) -> None:
+        """Take the next piece."""
+        if type(piece) is pickle.PickleBuffer:  # of an array that stays in the pickle
+            with piece.raw() as memory:
+                piece = bytes(memory)
+        self.append(piece)
+
+    def size(self) -> int:
+        """Bytes of all."""
+        return sum(map(len, self))
+
+    def join(self) -> bytes:
+        """All in one."""
+        return b"".join(self)
+
+
 class Pickler(pickle.Pickler):
     """One payload's pickler.
 
@@ -40,7 +65,7 @@ class Pickler(pickle.Pickler):
 
     def __init__(
         self,
-        file: io.BytesIO,
+        file: io.BytesIO | Pieces,
         *,
         reduce_class: Callable[[type], Any] = reduce_class,
         buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
@@ -91,55 +116,62 @@ def dumps(value: object, *, reply: bool = False) -> bytes:
         >>> pickle.loads(dumps(lambda: 3))()
         3
     """
-    file = io.BytesIO()
-    Pickler(file, reduce_class=reduce_class_to_owner if reply else reduce_class).dump(value)
-    return file.getvalue()
+    pieces = Pieces()
+    Pickler(pieces, reduce_class=reduce_class_to_owner if reply else reduce_class).dump(value)
+    return pieces.join()
 
 
 class _Apart(Pickler):
     """Leaves large buffers out, those of memoryviews too."""
 
+    #: A smaller one stays.
+    apart_bytes = APART_BYTES
+
     def reducer_override(self, obj: object, /) -> Any:
-        if type(obj) is memoryview and obj.nbytes >= APART_BYTES and obj.c_contiguous:
+        if type(obj) is memoryview and obj.nbytes >= self.apart_bytes and obj.c_contiguous:
             return reduce_view_apart(obj)
         return super().reducer_override(obj)
 
 
-def dumps_apart(value: object, *, reply: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def dumps_apart(
+    value: object, apart_bytes: int = APART_BYTES, *, reply: bool = False
+) -> tuple[Pieces, list[pickle.PickleBuffer]]:
     """Pickle any value, with its large buffers apart: they are neither copied nor looked at.
 
     Only what offers its memory to pickle has buffers: arrays and memoryviews do, bytes and bytearrays do not.
 
     Args:
         value: What to send.
+        apart_bytes: A smaller buffer stays in the pickle.
         reply: Whether it goes to the process that the classes here were sent by.
 
     Returns:
-        The pickle, and the buffers that `pickle.loads` must be given with it. Release them when they are written (see
-        `reduce_view_apart`), also if that fails.
+        The pickle in pieces, and the buffers that `pickle.loads` must be given with it. Release them when they are
+        written (see `reduce_view_apart`), also if that fails.
 
     Raises:
         Exception: As `dumps`.
 
     Example:
         >>> pickled, buffers = dumps_apart(memoryview(bytes(100_000)))
-        >>> len(pickled) < 200, len(pickle.loads(pickled, buffers=buffers))
+        >>> pickled.size() < 200, len(pickle.loads(pickled.join(), buffers=buffers))
         (True, 100000)
     """
     buffers: list[pickle.PickleBuffer] = []
 
     def stays(buffer: pickle.PickleBuffer) -> bool:
-        if memoryview(buffer).nbytes < APART_BYTES:
+        if memoryview(buffer).nbytes < apart_bytes:
             return True
         buffers.append(buffer)
         return False
 
-    file = io.BytesIO()
-    reducer = reduce_class_to_owner if reply else reduce_class
+    pieces = Pieces()
+    pickler = _Apart(pieces, reduce_class=reduce_class_to_owner if reply else reduce_class, buffer_callback=stays)
+    pickler.apart_bytes = apart_bytes
     try:
-        _Apart(file, reduce_class=reducer, buffer_callback=stays).dump(value)
+        pickler.dump(value)
     except BaseException:
         for buffer in buffers:
             buffer.release()
         raise
-    return file.getvalue(), buffers
+    return pieces, buffers

@@ -1,10 +1,11 @@
 """Calls and values as bytes: what the engine, the workers and the client call.
 
 A payload says by its first byte how it is to be loaded: below 0x80 it is marshal (builtin scalars only, cheap, and
-loading it runs nobody's code), 0x80 is pickle protocol 5, 0x81 two such pickles, and 0x82 stands for a value in a file,
-which `store` loads. What the others hold is the value; or of a call (args, kwargs) for a callable that has a
-definition, (module, name, args, kwargs) for a function at the top level of an importable module, and (callable, args,
-kwargs) for any other callable. Where a marshalled call has inputs (see `inputs`), their places follow.
+loading it runs nobody's code), 0x80 is pickle protocol 5, 0x81 two such pickles, and 0x82 stands for a file, which
+`store` loads: one with a value, or with a call that is one of the others. What the others hold is the value; or of a
+call (args, kwargs) for a callable that has a definition, (module, name, args, kwargs) for a function at the top level
+of an importable module, and (callable, args, kwargs) for any other callable. Where a marshalled call has inputs (see
+`inputs`), their places follow.
 
 Here only what every worker needs at its start is imported; the pickler and the errors come when they are needed.
 
@@ -23,30 +24,40 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pickle import PickleBuffer
-    from typing import Any, TypeAlias
+    from typing import Any, Protocol
 
     from slipstream.serde.definitions import Definition
 
-    #: Writes a pickle and its buffers somewhere, and returns the payload that stands for them.
-    Store: TypeAlias = Callable[[bytes, list[PickleBuffer]], bytes]
+    class Store(Protocol):
+        """Where large values go."""
+
+        #: Up to so many bytes a value is not large.
+        inline_bytes: int
+
+        def write(self, pickle: Sequence[bytes], buffers: list[PickleBuffer]) -> bytes:
+            """Write a pickle, which is in pieces, and its buffers; the payload that stands for them."""
+            ...
+
 
 #: A payload is one binary field of a message, whose length has 32 bits.
 PAYLOAD_LIMIT = 2**32 - 1
 #: A longer string goes as a pickle, so that the thread that reads the sockets need not copy it.
 SCALAR_LENGTH_LIMIT = 1024
 
-#: What takes more is stored, where there is a store.
+#: What takes more is stored, where there is a store that says nothing else.
 INLINE_BYTES = 64 << 10
 
 #: A smaller first byte is marshal's.
 PICKLED = 0x80  # the first byte of every pickle since protocol 2; marshal's type codes are ASCII
 _MARSHAL_VERSION = 2  # later ones write references, whose bit would set the first byte to 0x80 and more
-_FIXED = frozenset((type(None), bool, int, float))
-_SIZED = frozenset((str, bytes))
+FIXED = frozenset((type(None), bool, int, float))
+SIZED = frozenset((str, bytes))
 #: What can be loaded without running anybody's code.
-SCALARS = _FIXED | _SIZED
+SCALARS = FIXED | SIZED
 #: The first byte of two pickles that share objects: the arguments, and what the callable captures.
 PAIR = 0x81
+#: The first byte of what stands for a payload in a file (see `store.payload`).
+STORED = 0x82
 #: What may be found by name at the top level of a module.
 FUNCTIONS = frozenset((FunctionType, BuiltinFunctionType))
 
@@ -92,7 +103,7 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def decode_call(
-    payload: bytes,
+    payload: bytes | memoryview,
     definition: Definition | None = None,
     classes: Definition | None = None,
     inputs: Sequence[Any] = (),
@@ -101,7 +112,7 @@ def decode_call(
     """Load a call: the callable, its positional and its keyword arguments.
 
     Args:
-        payload: What `encode_call` or `encode_task` returned, in any process.
+        payload: What `encode_call` or `encode_task` returned, in any process; of a file, its content.
         definition: That of the callable, if it has one.
         classes: That of the classes by value that it needs.
         inputs: The values of the futures among its arguments.
@@ -142,7 +153,7 @@ def decode_call(
         raise load_error("the call", error) from error
 
 
-def _load_call(payload: bytes, buffers: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+def _load_call(payload: bytes | memoryview, buffers: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     """What the payload of a call holds, and the state of its callable."""
     if payload[0] == PAIR:
         from slipstream.serde.holes import load_pair
@@ -156,7 +167,8 @@ def encode_value(value: object, store: Store | None = None) -> bytes:
 
     Args:
         value: Anything.
-        store: Writes what is large to where it can be read without a copy: called with a pickle and buffers.
+        store: Writes what is large to where it can be read without a copy. Builtin scalars of up to 1,024 characters
+            or bytes are never large.
 
     Raises:
         PayloadError: It cannot be pickled, or is too large. The message names the type at fault.
@@ -166,12 +178,13 @@ def encode_value(value: object, store: Store | None = None) -> bytes:
         [1, 'two', 3.0]
     """
     kind = type(value)
-    if kind in _FIXED or (kind in _SIZED and len(value) <= SCALAR_LENGTH_LIMIT):  # pyright: ignore[reportArgumentType]
+    if kind in FIXED or (kind in SIZED and len(value) <= SCALAR_LENGTH_LIMIT):  # pyright: ignore[reportArgumentType]
         return marshal.dumps(value, _MARSHAL_VERSION)  # pyright: ignore[reportArgumentType]
     try:
-        payload = pickle_value(value) if store is None else _pickle_apart(value, store)
+        payload = _pickle_or_store(value, store)
     except Exception as error:  # noqa: BLE001 - the user's own reducers may raise anything
-        payload = _pickle_for_owner(value, error)
+        # Where there is no room for a file, the value travels in messages.
+        payload = _pickle_for_owner(value, error, None if isinstance(error, OSError) else store)
     if len(payload) > PAYLOAD_LIMIT:
         from slipstream.serde.blame import value_size_error
 
@@ -179,22 +192,26 @@ def encode_value(value: object, store: Store | None = None) -> bytes:
     return payload
 
 
-def _pickle_apart(value: object, store: Store) -> bytes:
-    """The pickle of a value, or where it is stored."""
+def _pickle_or_store(value: object, store: Store | None, *, reply: bool = False) -> bytes:
+    """The pickle of a value, or what stands for it if it is large."""
+    if store is None:
+        return pickle_value(value, reply=reply)
     from slipstream.serde.buffers import release
-    from slipstream.serde.pickler import dumps_apart
+    from slipstream.serde.pickler import APART_BYTES, dumps_apart
 
-    data, buffers = dumps_apart(value)
+    # What is apart is stored, so no buffer may be that would not be large as a value of its own.
+    pieces, buffers = dumps_apart(value, max(APART_BYTES, store.inline_bytes + 1), reply=reply)
     try:
-        return store(data, buffers) if buffers or len(data) > INLINE_BYTES else data
+        large = buffers or pieces.size() > store.inline_bytes
+        return store.write(pieces, buffers) if large else pieces.join()
     finally:
         release(buffers)
 
 
-def _pickle_for_owner(value: object, error: Exception) -> bytes:
+def _pickle_for_owner(value: object, error: Exception, store: Store | None) -> bytes:
     """The value with classes by name only: a task may have put into its copy of one what cannot be sent."""
     try:
-        return pickle_value(value, reply=True)
+        return _pickle_or_store(value, store, reply=True)
     except Exception:  # noqa: BLE001 - the same
         from slipstream.serde.blame import value_error
 
@@ -222,7 +239,7 @@ def decode_value(payload: bytes) -> Any:
         raise load_error("the value", error) from error
 
 
-def _unpickle(payload: bytes, buffers: Sequence[Any] = ()) -> Any:
+def _unpickle(payload: bytes | memoryview, buffers: Sequence[Any] = ()) -> Any:
     from pickle import loads  # 4 ms, which a worker that is given scalars only does not need
 
     return loads(payload, buffers=buffers)

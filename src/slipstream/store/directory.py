@@ -52,7 +52,8 @@ class RunDirectory:
         """Make a run directory, and remove those of dead clients.
 
         Args:
-            budget: Bytes that it may take of the shared memory; the default is half of what is free.
+            budget: Bytes that it may take of the shared memory; the default is half of what is free. With 0 it is on
+                disk.
 
         Raises:
             OSError: It can be made neither in shared memory nor in the temporary directory.
@@ -67,7 +68,7 @@ class RunDirectory:
         _remove_left()
         name = f"slipstream-{os.getpid()}-{_start_of(os.getpid())}-{secrets.token_hex(8)}"
         disk = f"{tempfile.gettempdir()}/{name}"
-        if _is_shared_memory(SHARED_MEMORY):
+        if budget != 0 and _is_shared_memory(SHARED_MEMORY):
             with suppress(OSError):
                 return cls._made(f"{SHARED_MEMORY}/{name}", disk, budget)
         try:

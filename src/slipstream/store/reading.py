@@ -91,6 +91,20 @@ def load_buffers(payload: bytes) -> list[memoryview] | None:
     return None if pickle_size else _views(memoryview(_content(path, size)), extents)
 
 
+def load_content(payload: bytes) -> memoryview:
+    """What lies in the file of a payload that stands for a call.
+
+    Args:
+        payload: What `store_value` returned.
+
+    Raises:
+        ValueGoneError: Its file is gone.
+        OSError: The file cannot be opened or read.
+    """
+    path, size, _, _ = unpack(payload)
+    return memoryview(_content(path, size))
+
+
 def live_mappings() -> int:
     """How many files this process has mapped now."""
     return len(_mappings)

@@ -4,6 +4,8 @@ Proven by comparing every byte with the file, at each submit: an array that is t
 that was loaded anew may be the same. The file is read a piece at a time into a buffer that stays in the processor's
 cache (3 to 4 GB/s; a mapping compared by words 1.3, a digest 0.5), so nothing is mapped for it.
 
+So are whole calls whose arguments are large and no arrays.
+
 Never here: arguments that are given as futures, which are in a place already.
 """
 
@@ -14,6 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pickle import PickleBuffer
 
 from slipstream.store.owned import Reference, Stored
@@ -29,8 +32,10 @@ _PIECE_BYTES = 256 << 10
 #: What is taken of the start, the middle and the end of a buffer, so that hardly another one is read for comparison.
 _SAMPLE_BYTES = 64
 
-#: Of the pickle and of each buffer, its length and a sample.
-_Key = tuple[tuple[int, bytes], ...]
+#: How many pieces the pickle and the buffers have, and of all of them or of some, the length and a sample.
+_Key = tuple[int, tuple[tuple[int, bytes], ...]]
+#: A pickle of 100 MB may have 1,600 pieces, and there may be 256 of them: of more, the largest and some others do.
+_SAMPLED = 8
 
 
 class Sent:
@@ -40,11 +45,11 @@ class Sent:
         self._references: OrderedDict[_Key, tuple[Reference, ...]] = OrderedDict()
         self._changing = threading.RLock()  # the collector may run a finalizer in there that submits
 
-    def find(self, pickle: bytes, buffers: Sequence[PickleBuffer]) -> Stored | None:
+    def find(self, pickle: Sequence[bytes], buffers: Sequence[PickleBuffer]) -> Stored | None:
         """Find a payload of the same content.
 
         Args:
-            pickle: The argument without its buffers.
+            pickle: The argument without its buffers, in pieces.
             buffers: Its buffers.
 
         Returns:
@@ -55,16 +60,16 @@ class Sent:
                 return None
             for reference in self._references.get(_key_of(parts), ()):
                 stored = reference.get()
-                if stored is not None and _holds(stored, parts):
+                if stored is not None and _holds(stored, parts, len(pickle)):
                     return stored
         return None
 
-    def remember(self, stored: Stored, pickle: bytes, buffers: Sequence[PickleBuffer]) -> None:
+    def remember(self, stored: Stored, pickle: Sequence[bytes], buffers: Sequence[PickleBuffer]) -> None:
         """Remember what was sent, unless it is small.
 
         Args:
             stored: The payload.
-            pickle: The argument without its buffers.
+            pickle: The argument without its buffers, in pieces.
             buffers: Its buffers.
         """
         if size_of(stored) < LARGE_BYTES:
@@ -79,9 +84,9 @@ class Sent:
 
 
 @contextmanager
-def _parts_of(pickle: bytes, buffers: Sequence[PickleBuffer]) -> Generator[list[memoryview]]:
-    """The pickle and the buffers, released in the end (why: see `serde.reducers.reduce_view_apart`)."""
-    parts = [memoryview(pickle)]
+def _parts_of(pickle: Sequence[bytes], buffers: Sequence[PickleBuffer]) -> Generator[list[memoryview]]:
+    """The pickle's pieces and the buffers, released in the end (why: see `serde.reducers.reduce_view_apart`)."""
+    parts = [memoryview(piece) for piece in pickle]
     try:
         parts.extend(buffer.raw() for buffer in buffers)
         yield parts
@@ -91,7 +96,10 @@ def _parts_of(pickle: bytes, buffers: Sequence[PickleBuffer]) -> Generator[list[
 
 
 def _key_of(parts: list[memoryview]) -> _Key:
-    return tuple((part.nbytes, _sample(part)) for part in parts)
+    some = parts
+    if len(parts) > _SAMPLED:
+        some = [*parts[:: len(parts) // _SAMPLED], max(parts, key=lambda part: part.nbytes)]
+    return len(parts), tuple((part.nbytes, _sample(part)) for part in some)
 
 
 def _sample(part: memoryview) -> bytes:
@@ -99,18 +107,20 @@ def _sample(part: memoryview) -> bytes:
     return b"".join((part[:_SAMPLE_BYTES], part[middle : middle + _SAMPLE_BYTES], part[-_SAMPLE_BYTES:]))
 
 
-def _holds(stored: Stored, parts: list[memoryview]) -> bool:
-    """Whether a file holds exactly these."""
+def _holds(stored: Stored, parts: list[memoryview], pieces: int) -> bool:
+    """Whether a file holds exactly these, of which the first so many are its pickle."""
     path, _, pickle_size, extents = unpack(stored)
-    places = [(0, pickle_size), *((offset, length) for offset, length, _ in extents)]
-    if [length for _, length in places] != [part.nbytes for part in parts]:
+    ends = list(accumulate([part.nbytes for part in parts[:pieces]], initial=0))
+    offsets = [*ends[:-1], *(offset for offset, _, _ in extents)]
+    lengths = [length for _, length, _ in extents]
+    if ends[-1] != pickle_size or lengths != [part.nbytes for part in parts[pieces:]]:
         return False
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return all(_is_at(descriptor, offset, part) for (offset, _), part in zip(places, parts, strict=True))
+        return all(_is_at(descriptor, offset, part) for offset, part in zip(offsets, parts, strict=True))
     finally:
         os.close(descriptor)
 

@@ -3,7 +3,7 @@
 Nothing is made or imported before it is needed: a program that moves small values only has no run directory, but for
 the milliseconds in which its workers start.
 
-Never here: what is large (see `serde.values` and `serde.parts`).
+Never here: which parts of a value lie apart (see `serde.values` and `serde.parts`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from slipstream.protocol.messages import Done, WorkerMessage
+from slipstream.serde.values import INLINE_BYTES
 from slipstream.store.payload import is_stored
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pickle import PickleBuffer
 
     from slipstream.store.directory import RunDirectory
@@ -23,9 +25,17 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """Where one client and its workers put large values."""
+    """Where one client and its workers put large values.
 
-    def __init__(self) -> None:
+    Args:
+        inline_bytes: Up to so many bytes a value is not large.
+        store_bytes: What all may take of the shared memory; None for half of what is free when it is first needed, and
+            0 for nothing of it.
+    """
+
+    def __init__(self, inline_bytes: int = INLINE_BYTES, store_bytes: int | None = None) -> None:
+        self.inline_bytes = inline_bytes
+        self._store_bytes = store_bytes
         self._making = threading.RLock()
         self._run: RunDirectory | None = None
         self._place: Place | None = None
@@ -41,15 +51,15 @@ class Values:
             if self._run is None:
                 from slipstream.store.directory import RunDirectory
 
-                self._run = RunDirectory.make()
+                self._run = RunDirectory.make(self._store_bytes)
                 self._place = self._run.place()
             return self._run
 
-    def write(self, pickle: bytes, buffers: list[PickleBuffer]) -> bytes:
+    def write(self, pickle: Sequence[bytes], buffers: list[PickleBuffer]) -> bytes:
         """Write a value, and return the payload that owns its file.
 
         Args:
-            pickle: The value without its buffers.
+            pickle: The value without its buffers, in pieces.
             buffers: Its buffers, which the caller releases.
 
         Raises:
@@ -68,11 +78,12 @@ class Values:
             warnings.warn(warning, RuntimeWarning, stacklevel=4)  # a ResourceWarning is hidden
         return stored
 
-    def write_buffer(self, buffer: PickleBuffer) -> bytes:
-        """Write a buffer of an argument, unless one of the same content has been written and is still there.
+    def write_once(self, pickle: Sequence[bytes], buffers: list[PickleBuffer]) -> bytes:
+        """Write what a task takes, unless one of the same content has been written and is still there.
 
         Args:
-            buffer: Its memory, which the caller releases.
+            pickle: An encoded call, in pieces; or none.
+            buffers: The memory of an argument, which the caller releases; or none.
 
         Raises:
             OSError: There is no room for it.
@@ -83,12 +94,12 @@ class Values:
         with self._making:
             if self._sent is None:
                 self._sent = Sent()
-        found = self._sent.find(b"", [buffer])
+        found = self._sent.find(pickle, buffers)
         if found is not None:
             return found
-        stored = self.write(b"", [buffer])
+        stored = self.write(pickle, buffers)
         assert isinstance(stored, Stored)
-        self._sent.remember(stored, b"", [buffer])
+        self._sent.remember(stored, pickle, buffers)
         return stored
 
     def worker_left(self, prefix: str) -> None:

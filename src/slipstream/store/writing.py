@@ -24,11 +24,11 @@ _MAX_PIECES = 512
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def store_value(pickle: bytes, buffers: Sequence[PickleBuffer], place: Place) -> bytes:
+def store_value(pickle: Sequence[bytes], buffers: Sequence[PickleBuffer], place: Place) -> bytes:
     """Write a value into a file of its own.
 
     Args:
-        pickle: The value without its buffers.
+        pickle: The value without its buffers, in pieces.
         buffers: What `serde.pickler.dumps_apart` returned beside it.
         place: Where to.
 
@@ -50,9 +50,10 @@ def store_value(pickle: bytes, buffers: Sequence[PickleBuffer], place: Place) ->
         ...     load_stored(payload)
         ['a', 'value']
     """
-    extents, size = _lay_out(len(pickle), buffers)
+    pickle_size = sum(map(len, pickle))
+    extents, size = _lay_out(pickle_size, buffers)
     path = _write_somewhere(pickle, buffers, size, place)
-    return pack(path, size, len(pickle), extents)
+    return pack(path, size, pickle_size, extents)
 
 
 def _lay_out(end: int, buffers: Sequence[PickleBuffer]) -> tuple[tuple[Extent, ...], int]:
@@ -66,7 +67,7 @@ def _lay_out(end: int, buffers: Sequence[PickleBuffer]) -> tuple[tuple[Extent, .
     return tuple(extents), end
 
 
-def _write_somewhere(pickle: bytes, buffers: Sequence[PickleBuffer], size: int, place: Place) -> str:
+def _write_somewhere(pickle: Sequence[bytes], buffers: Sequence[PickleBuffer], size: int, place: Place) -> str:
     """Write to the run directory, or to disk if there is no room in it; the path."""
     number = 0
     reason = f"{place.directory}: its budget is used up"
@@ -90,7 +91,7 @@ def _write_somewhere(pickle: bytes, buffers: Sequence[PickleBuffer], size: int, 
     )
 
 
-def _write_new(pickle: bytes, buffers: Sequence[PickleBuffer], place: Place, directory: str) -> str:
+def _write_new(pickle: Sequence[bytes], buffers: Sequence[PickleBuffer], place: Place, directory: str) -> str:
     """Write a new file in this directory; nothing of it is left if that fails."""
     descriptor, path = _open_new(place, directory)
     pieces: list[memoryview] = []
@@ -118,10 +119,10 @@ def _open_new(place: Place, directory: str) -> tuple[int, str]:
             continue
 
 
-def _collect(pickle: bytes, buffers: Sequence[PickleBuffer], pieces: list[memoryview]) -> None:
+def _collect(pickle: Sequence[bytes], buffers: Sequence[PickleBuffer], pieces: list[memoryview]) -> None:
     """Add what to write, one after the other."""
-    end = len(pickle)
-    pieces.append(memoryview(pickle))
+    pieces += map(memoryview, pickle)
+    end = sum(map(len, pickle))
     for buffer in buffers:
         pieces.append(memoryview(bytes(-end % ALIGNMENT)))
         pieces.append(buffer.raw())

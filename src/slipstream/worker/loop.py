@@ -15,19 +15,17 @@ from slipstream.serde.definitions import DEFINED, Definitions
 from slipstream.worker.results import Results
 from slipstream.worker.runner import run_task
 from slipstream.worker.sentry import Sentry
+from slipstream.worker.storing import ResultStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable
-    from pickle import PickleBuffer
     from typing import Any, TypeAlias
 
     from slipstream.protocol.messages import TaskAttempt
     from slipstream.protocol.worker_codec import RunFields
     from slipstream.serde.definitions import Definition
-    from slipstream.serde.values import Store
-    from slipstream.store.place import Place
     from slipstream.worker.link import Link
     from slipstream.worker.page import SharedPage
 
@@ -52,10 +50,8 @@ class Loop:
         self.queue: deque[Queued] = deque()
         self.definitions = Definitions()
         self.results = Results()
-        #: Where large results go, if anywhere: what `store.place.Place` is made of; and that, when it has been needed.
-        self._storage: tuple[str, str, str, int] = ("", "", "", 0)
-        self.store: Store | None = None
-        self._place: Place | None = None
+        #: Where large results go, if anywhere.
+        self.store: ResultStore | None = None
         self.stopping = False
         self.sentry = Sentry(self)
         #: This is a child that a task forked, and that came back from the task.
@@ -113,19 +109,6 @@ class Loop:
             link.flush()
             self._read(block=False)
 
-    def _store(self, data: bytes, buffers: list[PickleBuffer]) -> bytes:
-        """Write a large result to a file."""
-        from slipstream.store.place import Place
-        from slipstream.store.writing import store_value
-
-        if self._place is None:
-            self._place = Place(*self._storage)
-        payload = store_value(data, buffers, self._place)
-        warning = self._place.take_warning()
-        if warning is not None:
-            sys.stderr.write(f"slipstream: {warning}\n")
-        return payload
-
     def leave_if_forked(self, error: BaseException | None) -> None:
         """In a forked child that came back from a task: end, as its program would. Two must not answer the client."""
         if not self._forked:
@@ -176,7 +159,7 @@ class Loop:
             elif tag == ENVIRONMENT:
                 (sys.path[:],) = fields
             elif tag == STORAGE:
-                self._storage, self.store = fields, self._store
+                self.store = ResultStore(*fields)
             elif tag == STOP:
                 self.stopping = True
         self.definitions.drop_old()

@@ -10,7 +10,7 @@ from time import monotonic_ns
 from slipstream.protocol.worker_codec import done, failed
 from slipstream.serde.callables import callable_label
 from slipstream.serde.plain_exceptions import encode_plainly
-from slipstream.serde.values import decode_call, encode_value
+from slipstream.serde.values import STORED, decode_call, encode_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ else:
 
 
 #: That of `store.loading`, once a task has had inputs: to ask for it in each took a microsecond.
-_load_inputs: Callable[[Sequence[bytes]], tuple[list[Any], list[memoryview]]] | None = None
+_load_call: Callable[..., tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] | None = None
 
 
 def run_task(
@@ -51,17 +51,17 @@ def run_task(
     Returns:
         What to report, the encoded result if there is one, and how long the attempt took, in ns.
     """
-    global _load_inputs
+    global _load_call
     task, attempt, _, call, chunk, _, _ = run
     began = monotonic_ns()
     page.begin(task, attempt, began)
     function: Callable[..., Any] | None = None
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
-        if inputs:
-            if _load_inputs is None:
-                from slipstream.store.loading import load_inputs as _load_inputs
-            function, args, kwargs = decode_call(call, definition, classes, *_load_inputs(inputs))
+        if inputs or call[0] == STORED:
+            if _load_call is None:
+                from slipstream.store.loading import load_call as _load_call
+            function, args, kwargs = _load_call(call, definition, classes, inputs)
         else:
             function, args, kwargs = decode_call(call, definition, classes)
         if chunk:

@@ -192,6 +192,7 @@ def _modules(fn: Any, encoded: Encoded) -> tuple[str, ...]:
     names: dict[str, None] = {}
     if how_and_why(fn)[0] == "by reference":  # its module stands in the payload as a string
         names[fn.__module__] = None
+    assert isinstance(encoded.payload, bytes)  # in pieces only for who asks for them
     for data in (encoded.definition[1:], encoded.classes, encoded.payload):
         while data[:1] in (b"\x80", b"\x81"):  # marshal, which names nothing, begins otherwise
             data = data[1:] if data[:1] == b"\x81" else data
