@@ -6,15 +6,19 @@ from typing import Any
 from msgspec.structs import astuple
 
 from slipstream.protocol import worker_codec
+from slipstream.protocol.codec import NOTICES
 from slipstream.protocol.messages import (
+    Blocked,
     Done,
     Environment,
     Failed,
     Gave,
+    Gone,
     Hello,
     Kept,
     Lacks,
     Message,
+    Resumed,
     Retract,
     Run,
     Started,
@@ -29,6 +33,7 @@ _COMMANDS: dict[int, Callable[..., WorkerCommand]] = {
     worker_codec.ENVIRONMENT: Environment,
     worker_codec.STORAGE: Storage,
     worker_codec.STOP: Stop,
+    **NOTICES,
 }
 _REPORTS: dict[type[Message], Callable[..., tuple[bytes, ...]]] = {
     Started: worker_codec.started,
@@ -37,6 +42,9 @@ _REPORTS: dict[type[Message], Callable[..., tuple[bytes, ...]]] = {
     Gave: worker_codec.gave,
     Kept: worker_codec.kept,
     Lacks: worker_codec.lacks,
+    Gone: worker_codec.gone,
+    Blocked: worker_codec.blocked,
+    Resumed: worker_codec.resumed,
     Hello: worker_codec.hello,
     StartFailed: worker_codec.start_failed,
 }

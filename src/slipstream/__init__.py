@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from slipstream.errors import (
         DependencyError,
+        InfeasibleTask,
         InternalError,
         PayloadError,
         PayloadWarning,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from slipstream.executor import Executor, Stats
     from slipstream.future import Future, Payload
     from slipstream.gathering import gather
+    from slipstream.nested import current_executor
     from slipstream.protocol.version import __version__
     from slipstream.serde.explain.call import doctor
     from slipstream.serde.imports import register_by_value
@@ -30,6 +32,7 @@ __all__ = [
     "DependencyError",
     "Executor",
     "Future",
+    "InfeasibleTask",
     "InternalError",
     "Payload",
     "PayloadError",
@@ -39,6 +42,7 @@ __all__ = [
     "Stats",
     "WorkerLost",
     "__version__",
+    "current_executor",
     "doctor",
     "gather",
     "register_by_value",
@@ -48,6 +52,7 @@ _HOME = {
     "DependencyError": "errors",
     "Executor": "executor",
     "Future": "future",
+    "InfeasibleTask": "errors",
     "InternalError": "errors",
     "Payload": "future",
     "PayloadError": "errors",
@@ -57,6 +62,7 @@ _HOME = {
     "Stats": "executor",
     "WorkerLost": "errors",
     "__version__": "protocol.version",
+    "current_executor": "nested",
     "doctor": "serde.explain.call",
     "gather": "gathering",
     "register_by_value": "serde.imports",

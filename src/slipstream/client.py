@@ -11,28 +11,120 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from slipstream.causes import STRANGER, Cause
-from slipstream.errors import WorkerLost
+from slipstream.errors import PayloadError, WorkerLost
 from slipstream.future import _NO_CALLBACKS, Future, lock
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import (
+    Expect,
     InputFailed,
+    Missed,
     Notice,
+    Provide,
     Submit,
     TaskCancelled,
     TaskFailed,
     TaskLost,
     TaskRunning,
     TaskSucceeded,
+    ValueLost,
 )
 from slipstream.runtime import signals
-from slipstream.runtime.engine import Engine
+from slipstream.runtime.reactor import Sleeper
 from slipstream.serde.values import decode_value, is_scalar
+from slipstream.store.payload import is_stored
 
 #: How many results are written under the lock at a time: about 50 µs.
 _BATCH = 256
+
+
+#: What a task is called whose future is gone.
+_FORGOTTEN = "a task whose future is gone"
+
+
+class ClientEngine(Protocol):
+    """The engine, as a client sees it: in this process, or at the other end of a worker's connection."""
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether what follows from a message has been told when the call with it returns."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether no more tasks are taken."""
+        ...
+
+    def refuse_if_over(self) -> None:
+        """Raise what `submit` would raise now, whatever the task."""
+        ...
+
+    def submit(self, *messages: Expect | Submit) -> None:
+        """A new task, after values that it expects."""
+        ...
+
+    def tell(self, message: Provide | Missed) -> None:
+        """A value that was expected, or is gone."""
+        ...
+
+    def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Cancel those of the tasks that are not assigned yet."""
+        ...
+
+    def may_end(self, task: TaskId) -> bool:
+        """Whether the task has still to end, after `cancel`."""
+        ...
+
+    def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
+        """Wait until the sleeper is woken or the time is over."""
+        ...
+
+    def awaited(self, task: TaskId) -> None:
+        """Somebody waits for a future by other means than `wait_for`."""
+        ...
+
+    def release(self, task: TaskId) -> None:
+        """A task with a large result is needed no more; called by finalizers."""
+        ...
+
+    def leads(self) -> bool:
+        """Whether callbacks are not to be called by the calling thread."""
+        ...
+
+    def hand_over(self) -> None:
+        """Have `finish_handed_over` called by the thread that may."""
+        ...
+
+    def live_tasks(self) -> int:
+        """How many tasks have not ended."""
+        ...
+
+    def count(self) -> dict[str, int]:
+        """Counters by name."""
+        ...
+
+    def close(self) -> None:
+        """Take no more tasks, and end when there is none."""
+        ...
+
+    def cancel_pending(self) -> None:
+        """Cancel whatever has not been assigned."""
+        ...
+
+    def wait_ended(self) -> None:
+        """Wait until all is over, after `close`."""
+        ...
+
+
+class _Kept(weakref.ref[Future[Any]]):
+    """Knows the task of a future whose result lies in a file."""
+
+    __slots__ = ("task",)
+
+    task: TaskId
 
 
 class FutureClient:
@@ -43,17 +135,22 @@ class FutureClient:
         self.futures: dict[TaskId, Future[Any]] = {}
         #: Futures whose values the scheduler expects.
         self.expected: weakref.WeakValueDictionary[TaskId, StandardFuture[Any]] = weakref.WeakValueDictionary()
+        #: Of these, those that failed, until what depends on them has been told.
+        self.failed: dict[TaskId, StandardFuture[Any]] = {}
+        #: Futures that have ended, and whose tasks the scheduler keeps until they are gone.
+        self.kept: dict[TaskId, _Kept] = {}
         #: Submits again what the scheduler has refused.
         self.resubmit: Callable[[Submit], None] = lambda message: None
-        self._engine: Engine | None = None
+        self._engine: ClientEngine | None = None
         #: Futures with callbacks that ended while another thread was reading.
         self._handed_over: deque[Future[Any]] = deque()
 
-    def attach(self, engine: Engine, submit: Callable[[], Callable[..., Future[Any]] | None]) -> None:
+    def attach(self, engine: ClientEngine, submit: Callable[[], Callable[..., Future[Any]] | None]) -> None:
         """Tell which engine these futures are of, and how to find their executor's `submit`, if that is still there."""
         self._engine = engine
         self._find_submit = submit
         self.wait_for = engine.wait_for  # without a call in between
+        self.awaited = engine.awaited
 
     @property
     def submit(self) -> Callable[..., Future[Any]]:
@@ -78,12 +175,28 @@ class FutureClient:
             if shielded:
                 signals.leave()
 
+    def keep(self, future: Future[Any]) -> None:
+        """Have the scheduler forget the task of this future, whose result lies in a file, when the future is gone."""
+        assert self._engine is not None
+        future._kept = True
+        kept = _Kept(future, partial(_release, weakref.ref(self._engine), self.kept))
+        kept.task = future._task
+        self.kept[future._task] = kept
+
+    def miss(self, future: Future[Any], payload: bytes) -> bool:
+        """The result of a future is gone: have it made again, if that can be."""
+        assert self._engine is not None
+        if self._engine.over:
+            return False
+        self._engine.tell(Missed(future._task, payload))
+        return True
+
     # --- the Client protocol ------------------------------------------------------------------------------------------
 
     def deliver(self, notices: Sequence[Notice]) -> None:
         """Take notices of the scheduler, in order."""
         #: Those of tasks that ended badly: notices of what depends on them follow.
-        failed: dict[TaskId, Future[Any]] = {}
+        failed: dict[TaskId, StandardFuture[Any]] = {}
         if len(notices) <= _BATCH:
             self._deliver(notices, failed)
             return
@@ -116,6 +229,19 @@ class FutureClient:
                 ended.append((future, FINISHED))
         self._finish(ended)
 
+    def fail_awaited(self, error: Callable[[str], Exception]) -> list[TaskId]:
+        """End the futures that somebody waits for with an error, made for the label of each; their tasks."""
+        ended: list[tuple[Future[Any], str]] = []
+        for task in self.pending():
+            future = self.futures[task]
+            if future._sleepers or future._own_condition is not None or future._done_callbacks:
+                del self.futures[task]
+                future._inputs = ()
+                future._fail(error(future._label))
+                ended.append((future, FINISHED))
+        self._finish(ended)
+        return [future._task for future, _ in ended]
+
     def finish_handed_over(self) -> None:
         """Call back for futures that another thread has finished; in the I/O thread."""
         while self._handed_over:
@@ -130,7 +256,7 @@ class FutureClient:
             future._state = FINISHED
         self.futures = {}
 
-    def _deliver(self, notices: Sequence[Notice], failed: dict[TaskId, Future[Any]]) -> None:
+    def _deliver(self, notices: Sequence[Notice], failed: dict[TaskId, StandardFuture[Any]]) -> None:
         futures = self.futures
         slow: list[tuple[Future[Any], str]] = []
         with lock():
@@ -140,6 +266,7 @@ class FutureClient:
                     continue
                 future = futures.pop(notice.task, None)
                 if future is None:
+                    self._take_late(notice, failed)
                     continue
                 if type(notice) is TaskSucceeded:
                     payload = notice.payload
@@ -147,6 +274,8 @@ class FutureClient:
                         future._result = decode_value(payload)
                     else:
                         future._payload = future._encoded = payload
+                        if is_stored(payload):
+                            self.keep(future)
                     future._result_bytes = len(payload)
                     future.duration_ns = notice.duration_ns
                     future.failures = notice.failures
@@ -174,9 +303,37 @@ class FutureClient:
         future._result_bytes = len(payload)
         self._finish([(future, FINISHED)])
 
-    def _way_from(self, task: TaskId, failed: dict[TaskId, Future[Any]]) -> Cause:
+    def _way_from(self, task: TaskId, failed: dict[TaskId, StandardFuture[Any]]) -> Cause:
         """Why what depends on a task, or on a value from outside, does not run."""
-        return way_from(failed[task] if task in failed else self.expected[task])
+        value = failed.get(task)
+        if value is None:
+            value = failed[task] = self.failed.pop(task, None) or self._lost(task)
+        return way_from(value)
+
+    def _lost(self, task: TaskId) -> StandardFuture[Any]:
+        """The future of a task whose value was lost before."""
+        future = self.kept[task]()
+        assert future is not None  # or the scheduler would have been told
+        return future
+
+    def _take_late(self, notice: Notice, failed: dict[TaskId, StandardFuture[Any]]) -> None:
+        """What became of a task whose value was lost, and whose future has ended before."""
+        kept = self.kept.get(notice.task)
+        future = None if kept is None else kept()
+        if isinstance(notice, TaskSucceeded):
+            if future is not None:
+                future._made_again(notice.payload)
+            return
+        instead: Future[Any] = Future(None, notice.task, _FORGOTTEN if future is None else future._label)
+        if isinstance(notice, InputFailed):
+            instead._miss(self._way_from(notice.input, failed))
+        _explain(instead, notice)
+        if isinstance(notice, ValueLost):
+            instead._fail(PayloadError(f"the result of task {instead._label!r} is gone, and {notice.reason}"))
+        instead._end(FINISHED)
+        failed[notice.task] = instead
+        if future is not None:
+            future._lose(instead)
 
     def _finish(self, ended: list[tuple[Future[Any], str]]) -> None:
         """Give futures their final state, all of them, and only then call back: a callback may ask for another of them.
@@ -215,7 +372,18 @@ def _explain(future: Future[Any], notice: Notice) -> str:
         future._failed = True
     elif isinstance(notice, TaskLost):
         future._fail(_worker_lost(future, notice))
+    elif isinstance(notice, ValueLost):
+        future._fail(PayloadError(f"task {future._label!r} cannot run: {notice.reason}"))
     return FINISHED
+
+
+def _release(engine: "weakref.ref[ClientEngine]", kept: dict[TaskId, _Kept], gone: _Kept) -> None:
+    """A future is gone; called wherever the last reference to it went."""
+    if kept.get(gone.task) is gone:
+        del kept[gone.task]
+    found = engine()
+    if found is not None:
+        found.release(gone.task)
 
 
 def _worker_lost(future: Future[Any], lost: TaskLost) -> WorkerLost:

@@ -24,12 +24,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from slipstream.causes import STRANGER, Cause
-from slipstream.client import FutureClient, way_from
+from slipstream.client import ClientEngine, FutureClient, way_from
 from slipstream.future import Future
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Expect, Provide, Submit
 from slipstream.runtime import signals
-from slipstream.runtime.engine import Engine
 from slipstream.serde.values import encode_value
 
 
@@ -52,7 +51,7 @@ class Dataflow:
         task_ids: Numbers for values that are expected.
     """
 
-    def __init__(self, client: FutureClient, engine: Engine, task_ids: Iterator[TaskId]) -> None:
+    def __init__(self, client: FutureClient, engine: ClientEngine, task_ids: Iterator[TaskId]) -> None:
         self._client = client
         self._engine = engine
         self._task_ids = task_ids
@@ -73,13 +72,7 @@ class Dataflow:
             MissingInputError: One has failed, was cancelled, or cannot be sent.
         """
         future._inputs = tuple(inputs)
-        client = self._client
-        told: list[TaskId | bytes | None] = []
-        for value in inputs:
-            if value.done():
-                told.append(_result_of(value))
-            else:  # its task, if the scheduler knows it
-                told.append(value._task if isinstance(value, Future) and value._owner is client else None)
+        told = [self._known(value) for value in inputs]
         self._submit(message, inputs, told, stored)
 
     def resubmit(self, message: Submit) -> None:
@@ -94,7 +87,7 @@ class Dataflow:
                 if isinstance(before, bytes) or before in self._client.expected:
                     told.append(before)
                 else:
-                    told.append(_result_of(value) if value.done() else None)
+                    told.append(self._known(value) if value.done() else None)
             stored = [value for value in message.inputs[futures:] if isinstance(value, bytes)]
             self._submit(message, future._inputs, told, stored)
         except MissingInputError as missing:
@@ -102,6 +95,12 @@ class Dataflow:
             for number in message.inputs:
                 if not isinstance(number, bytes) and number in self._client.expected:
                     self._tell(Provide(number, None))  # nobody waits for it any more
+
+    def _known(self, value: StandardFuture[Any]) -> TaskId | bytes | None:
+        """What the scheduler is told of a future: a task that it knows, or a result that is there; None for neither."""
+        if isinstance(value, Future) and value._owner is self._client:
+            return _result_of(value) if value.done() and not value._kept else value._task
+        return _result_of(value) if value.done() else None
 
     def _submit(
         self,
@@ -138,38 +137,36 @@ class Dataflow:
             payload = _result_of(value)
         except MissingInputError as missing:
             if missing.instead is not None:
-                self._client.expected[number] = value = missing.instead
+                value = missing.instead
+            self._client.failed[number] = value
         shielded = signals.enter()
         try:
-            self._tell(Provide(number, payload), value)
+            self._tell(Provide(number, payload))
         finally:
             if shielded:
                 signals.leave()
 
-    def _tell(self, message: Provide, value: StandardFuture[Any] | None = None) -> None:
-        """Provide a value. What ends by that may provide more, to and fro between executors: not too deep.
-
-        Args:
-            message: What to say.
-            value: The future that is the cause, if what it is provided for fails by it; it is found by its number.
-        """
+    def _tell(self, message: Provide) -> None:
+        """Provide a value. What ends by that may provide more, to and fro between executors: not too deep."""
         waiting = _telling.waiting
-        waiting.append((self, message, value))
+        waiting.append((self, message))
         if _telling.depth >= _MAX_DEPTH:
             return  # for whoever is the first
         _telling.depth += 1
         try:
             while waiting:
-                flow, message, value = waiting.pop()
+                flow, message = waiting.pop()
                 try:
                     flow._engine.tell(message)
                 finally:
                     flow._client.expected.pop(message.task, None)
+                    if flow._engine.answers_at_once:
+                        flow._client.failed.pop(message.task, None)
         finally:
             _telling.depth -= 1
             if waiting and not _telling.depth:  # something was thrown in here: the others are to be told in any event
-                flow, message, value = waiting.pop()
-                flow._tell(message, value)
+                flow, message = waiting.pop()
+                flow._tell(message)
 
 
 #: Calls of `_tell` within each other.
@@ -179,7 +176,7 @@ _MAX_DEPTH = 16
 class _Telling(threading.local):
     def __init__(self) -> None:
         self.depth = 0
-        self.waiting: list[tuple[Dataflow, Provide, StandardFuture[Any] | None]] = []
+        self.waiting: list[tuple[Dataflow, Provide]] = []
 
 
 _telling = _Telling()
@@ -199,7 +196,7 @@ def _result_of(value: StandardFuture[Any]) -> bytes:
         MissingInputError: There is none, or it cannot be sent.
     """
     if isinstance(value, Future) and value._owner is not None:  # not decoded here: another thread may be at it
-        if not value.succeeded:
+        if not value.succeeded or value._lost is not None:
             raise MissingInputError(way_from(value))
         return encode_value(value._result) if value._encoded is None else value._encoded
     try:

@@ -6,6 +6,7 @@ The tree::
     ├── PayloadError     something cannot be sent or loaded
     ├── RemoteError      stands for a task's exception that does not travel
     ├── DependencyError  an input of the task failed, so the task did not run
+    ├── InfeasibleTask   the task asks for more than there may be
     ├── WorkerLost       the worker died while it ran the task (also a BrokenExecutor)
     └── InternalError    Slipstream itself is broken
 
@@ -127,6 +128,15 @@ class WorkerLost(SlipstreamError, BrokenExecutor):
         self.exit_status = exit_status
         self.last_output = last_output
         self.item = item
+
+
+class InfeasibleTask(SlipstreamError):
+    """A task asks for more than this executor may have, so that it would wait for ever.
+
+    Example:
+        >>> issubclass(InfeasibleTask, SlipstreamError)
+        True
+    """
 
 
 class InternalError(SlipstreamError):

@@ -11,33 +11,34 @@ import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor as StandardExecutor
+from functools import cache
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from slipstream.client import FutureClient
+from slipstream.client import ClientEngine, FutureClient
 from slipstream.dataflow import Dataflow, MissingInputError
 from slipstream.errors import PayloadError, PayloadWarning
 from slipstream.future import Future
 from slipstream.mapping import Feed
-from slipstream.pools.local import LocalPool
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Submit
 from slipstream.runtime import signals
-from slipstream.runtime.engine import Engine
 from slipstream.serde.buffers import release
 from slipstream.serde.callables import callable_label
 from slipstream.serde.imports import register_by_value
 from slipstream.serde.tasks import LARGE_CALL_BYTES, Encoded, encode_chunk, encode_task
 from slipstream.serde.values import INLINE_BYTES, encode_call, encode_value
-from slipstream.store.values import Values
+from slipstream.store.values import Values, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 #: What a task captures and sends with each call is worth a warning from this size on.
 LARGE_STATE_BYTES = 1_000_000
+#: Number of worker processes at most.
+MAX_PROCESSES = 128
 #: Number of workers, where `max_workers` is not given.
 WORKERS_VARIABLE = "SLIPSTREAM_WORKERS"
 
@@ -76,11 +77,15 @@ class Executor(StandardExecutor):
 
     Args:
         where: None, which is this machine.
-        max_workers: number of worker processes; default is the variable SLIPSTREAM_WORKERS, else the number of CPUs
-            that this process may use.
+        max_workers: number of tasks that run at a time, each in a worker process; default is the variable
+            SLIPSTREAM_WORKERS, else the number of CPUs that this process may use.
+        max_processes: number of worker processes at most, with those whose tasks wait for tasks that they have
+            submitted themselves (see `current_executor`). One more that would wait fails. The default is 128.
         initializer: called in each worker before its first task. If it raises, the executor is broken and every
             future ends with `WorkerLost`.
         initargs: its arguments.
+        worker_retries: how often a task runs again whose large result was lost: its file was removed, say. 0 means
+            never; the default is 2.
         by_value: modules, or their names, whose functions and classes go by value, as those of a script do: a package
             under edit, or one that workers cannot import. For all executors of the process.
         inline_bytes: a result, or a value that is `put`, travels in messages up to this size (as pickled); a larger one
@@ -91,8 +96,8 @@ class Executor(StandardExecutor):
             all go to disk. It is kept as the bytes that must stay free, so what others take counts too.
 
     Raises:
-        ValueError: If max_workers is not positive, inline_bytes or store_bytes is negative, or `where` is anything but
-            None.
+        ValueError: If max_workers is not positive, max_processes is less, or another number is negative; or if `where`
+            is anything but None.
         TypeError: If the initializer is not callable, or a number is no integer.
         PayloadError: If the initializer or its arguments cannot be sent.
 
@@ -109,15 +114,20 @@ class Executor(StandardExecutor):
         where: None = None,
         *,
         max_workers: int | None = None,
+        max_processes: int = MAX_PROCESSES,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        worker_retries: int = 2,
         by_value: Iterable[ModuleType | str] = (),
         inline_bytes: int = INLINE_BYTES,
         store_bytes: int | None = None,
     ) -> None:
         if where is not None:
             raise ValueError(f"where={where!r}: tasks run on this machine only; for workers say max_workers={where!r}")
-        self._workers = _number_of_workers(max_workers)
+        workers = _number_of_workers(max_workers)
+        most = _number("max_processes", max_processes, 1)
+        if most < workers and max_processes != MAX_PROCESSES:
+            raise ValueError(f"max_processes={most} leaves no room for max_workers={workers}")
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {initializer!r}")
         _require_bytes("inline_bytes", inline_bytes)
@@ -125,12 +135,28 @@ class Executor(StandardExecutor):
             _require_bytes("store_bytes", store_bytes)
         for module in [by_value] if isinstance(by_value, str) else by_value:
             register_by_value(module)
+        self._worker_retries = _number("worker_retries", worker_retries, 0)
         setup = b"" if initializer is None else encode_call(initializer, tuple(initargs), {})
-        self._client = FutureClient()
-        self._values = Values(inline_bytes, store_bytes)
-        self._engine = Engine(lambda: LocalPool(setup), self._workers, self._client, self._values)
-        self._client.attach(self._engine, weakref.WeakMethod(self.submit))
-        self._task_ids = cast("Iterator[TaskId]", itertools.count(1))  # to call `TaskId` for each takes 0.1 µs
+        # Here, since a worker whose tasks submit tasks needs neither: 70 of the 170 ms that it took to import.
+        from slipstream.pools.local import LocalPool
+        from slipstream.runtime.engine import Engine
+
+        _watch_exit()
+        client, values = FutureClient(), Values(inline_bytes, store_bytes)
+        settings = workers, self._worker_retries
+        engine = Engine(lambda: LocalPool(setup, settings), workers, client, values, max(most, workers))
+        task_ids = cast("Iterator[TaskId]", itertools.count(1))  # to call `TaskId` for each takes 0.1 µs
+        self._begin(client, engine, values, workers, task_ids)
+        # An executor that is dropped ends when its tasks have; the program's end is the engine's own business.
+        weakref.finalize(self, _close, engine).atexit = False
+
+    def _begin(
+        self, client: FutureClient, engine: ClientEngine, values: Writer, workers: int, task_ids: Iterator[TaskId]
+    ) -> None:
+        """Take parts that exist: those of this process, or of a worker."""
+        self._client, self._engine, self._values, self._workers = client, engine, values, workers
+        client.attach(engine, weakref.WeakMethod(self.submit))
+        self._task_ids = task_ids
         self._dataflow = Dataflow(self._client, self._engine, self._task_ids)
         self._encode_ns = 0
         #: A task with much captured state has been submitted.
@@ -138,8 +164,6 @@ class Executor(StandardExecutor):
         #: Maps that nobody has begun to iterate over, and those that somebody has.
         self._waiting_feeds: set[Feed] = set()
         self._begun_feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
-        # An executor that is dropped ends when its tasks have; the program's end is the engine's own business.
-        weakref.finalize(self, _close, self._engine).atexit = False
 
     def __repr__(self) -> str:
         return f"<Executor: {self._workers} workers on this machine, {self._engine.live_tasks()} tasks not ended>"
@@ -250,6 +274,7 @@ class Executor(StandardExecutor):
                 raise PayloadError(f"the value cannot be put: {error}") from error
             future: Future[T] = Future(self._client, next(self._task_ids), "put")
             self._client.end_with(future, payload)
+            self._announce(future, payload)
             return future
         finally:
             if shielded:
@@ -281,6 +306,9 @@ class Executor(StandardExecutor):
         """
         return Stats(encode_s=self._encode_ns / 1e9, **self._engine.count())
 
+    def _announce(self, future: Future[Any], payload: bytes) -> None:
+        """A value was put: the client's process owns its file, and this is that."""
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _submit(self, encoded: Encoded, items: int) -> Future[Any]:
@@ -299,6 +327,7 @@ class Executor(StandardExecutor):
                 encoded.digest,
                 payload,
                 items,
+                value_retries=self._worker_retries,
                 definition=encoded.definition,
                 classes_digest=encoded.classes_digest,
                 classes=encoded.classes,
@@ -390,11 +419,13 @@ def _at_exit() -> None:
         executor.shutdown()
 
 
-# After the engine's own, so called before it.
-threading._register_atexit(_at_exit)  # pyright: ignore
+@cache
+def _watch_exit() -> None:
+    """Once, after the engine's own look at the exit has been registered, so called before it."""
+    threading._register_atexit(_at_exit)  # pyright: ignore
 
 
-def _close(engine: Engine) -> None:
+def _close(engine: ClientEngine) -> None:
     shielded = signals.enter()
     try:
         engine.close()
@@ -428,12 +459,16 @@ def _number_of_workers(asked: int | None) -> int:
 
 
 def _require_positive(name: str, value: int | None) -> None:
-    if value is None:
-        return
+    if value is not None:
+        _number(name, value, 1)
+
+
+def _number(name: str, value: int, least: int) -> int:
     if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} must be an integer, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be greater than 0, not {value}")
+    if value < least:
+        raise ValueError(f"{name} must be greater than {least - 1}, not {value}")
+    return value
 
 
 def _require_bytes(name: str, value: int) -> None:

@@ -31,7 +31,7 @@ from slipstream.protocol.ids import TaskId
 from slipstream.runtime import signals
 from slipstream.runtime.reactor import Sleeper
 from slipstream.serde.exceptions import decode_exception
-from slipstream.store.loading import load_value
+from slipstream.store.loading import is_gone, load_value
 from slipstream.store.payload import is_stored, size_of
 
 T = TypeVar("T")
@@ -62,6 +62,14 @@ class Owner(Protocol):
         Raises:
             RuntimeError: In a callback, which runs in the thread that would have to wake it.
         """
+        ...
+
+    def awaited(self, task: TaskId) -> None:
+        """Somebody may wait for it by other means: the standard functions, or a callback."""
+        ...
+
+    def miss(self, future: "Future[Any]", payload: bytes) -> bool:
+        """The result of a future is gone: have it made again, if that can be; another payload or a failure follows."""
         ...
 
 
@@ -101,7 +109,9 @@ class Future(StandardFuture[T], Generic[T]):
         "_exception",
         "_failed",
         "_inputs",
+        "_kept",
         "_label",
+        "_lost",
         "_own_condition",
         "_owner",
         "_payload",
@@ -133,6 +143,10 @@ class Future(StandardFuture[T], Generic[T]):
         self._payload: bytes | Cause | None = None
         #: The encoded result, if it is no scalar: tasks may take it, whatever the user makes of the decoded one.
         self._encoded: bytes | None = None
+        #: The result lies in a file, and the scheduler knows the task as long as this future is there.
+        self._kept = False
+        #: What stands for the future where its result is an input, since that was lost and could not be made again.
+        self._lost: Future[Any] | None = None
         #: Futures that the task takes results of, until it has ended.
         self._inputs: tuple[StandardFuture[Any], ...] = ()
         self._failed = False
@@ -220,7 +234,7 @@ class Future(StandardFuture[T], Generic[T]):
         if self._state not in _ENDED:
             self._wait(timeout)
         if self._payload is not None:
-            self._decode()
+            self._decode(timeout)
         if self._state != FINISHED:
             raise CancelledError
         if self._exception is not None:
@@ -243,7 +257,7 @@ class Future(StandardFuture[T], Generic[T]):
         if self._state not in _ENDED:
             self._wait(timeout)
         if self._payload is not None:
-            self._decode()
+            self._decode(timeout)
         if self._state != FINISHED:
             raise CancelledError
         return self._exception
@@ -275,6 +289,7 @@ class Future(StandardFuture[T], Generic[T]):
                     if self._done_callbacks is _NO_CALLBACKS:
                         self._done_callbacks = []
                     self._done_callbacks.append(fn)
+                    self._tell_awaited()
                     return
         finally:
             if shielded:
@@ -340,10 +355,15 @@ class Future(StandardFuture[T], Generic[T]):
                 if self._own_condition is None:
                     self._waiters: list[Any] = []
                     self._own_condition = threading.Condition()
+                    self._tell_awaited()
                 return self._own_condition
         finally:
             if shielded:
                 signals.leave()
+
+    def _tell_awaited(self) -> None:
+        if self._owner is not None and self._state not in _ENDED:
+            self._owner.awaited(self._task)
 
     def _sleep(self, needed: Callable[[], bool], timeout: float | None, *, reading: bool = True) -> bool:
         """Sleep until the next change, if it is still needed under the lock; false if none came in time.
@@ -380,8 +400,12 @@ class Future(StandardFuture[T], Generic[T]):
                 sleeper.release()
             self._sleepers = None
 
-    def _decode(self) -> None:
-        """Decode what has come, once; other threads wait for the one that does."""
+    def _decode(self, timeout: float | None) -> None:
+        """Decode what has come, once; other threads wait for the one that does.
+
+        Args:
+            timeout: Seconds to wait at most, should it be gone and have to be made again.
+        """
         shielded = signals.enter()
         try:
             while True:
@@ -392,14 +416,14 @@ class Future(StandardFuture[T], Generic[T]):
                     mine = not self._decoding
                     self._decoding = True
                 if mine:
-                    self._decode_mine(payload)
+                    self._decode_mine(payload, timeout)
                 else:
                     self._sleep(lambda: self._decoding, None, reading=False)
         finally:
             if shielded:
                 signals.leave()
 
-    def _decode_mine(self, payload: bytes | Cause) -> None:
+    def _decode_mine(self, payload: bytes | Cause, timeout: float | None) -> None:
         try:
             if isinstance(payload, Cause):
                 self._exception = payload.error(self._label)
@@ -411,6 +435,8 @@ class Future(StandardFuture[T], Generic[T]):
                 try:
                     self._result = load_value(payload)
                 except Exception as error:  # noqa: BLE001  # loading runs the user's own constructors
+                    if self._have_made_again(payload, error, timeout):
+                        return
                     error.add_note(f"This was the result of task {self._label!r}.")
                     self._exception = error
             self._payload = None
@@ -418,6 +444,15 @@ class Future(StandardFuture[T], Generic[T]):
             with _lock:
                 self._decoding = False
                 self._wake()
+
+    def _have_made_again(self, payload: bytes, error: Exception, timeout: float | None) -> bool:
+        """Whether there is another payload now, or a failure, after the file of this one was gone."""
+        if not self._kept or self._owner is None or not is_gone(error) or not self._owner.miss(self, payload):
+            return False
+        while self._payload is payload:
+            if not self._sleep(lambda: self._payload is payload, timeout) and self._payload is payload:
+                raise TimeoutError(f"the result of {self!r} was lost, and was not computed again in time")
+        return True
 
     # --- what the client tells ----------------------------------------------------------------------------------------
 
@@ -431,8 +466,25 @@ class Future(StandardFuture[T], Generic[T]):
         self._payload = self._cause = cause
         self._failed = True
 
+    def _made_again(self, payload: bytes) -> None:
+        """The result was lost, and is there again. What is decoded already stays. To be called with `_lock` held."""
+        self._encoded = payload
+        if self._payload is not None:
+            self._payload = payload
+            self._wake()
+
+    def _lose(self, instead: "Future[Any]") -> None:
+        """The result was lost, and this is what came of making it again. What is decoded already stays."""
+        with _lock:
+            self._lost, self._kept = instead, False
+            if self._payload is not None:
+                self._exception, self._payload, self._failed = instead._exception, instead._payload, True
+                self._wake()
+
     def way_from(self) -> Cause:
-        """Why a task that needs the result of this failed or cancelled one cannot run."""
+        """Why a task that needs the result of this failed, cancelled or lost one cannot run."""
+        if self._lost is not None:
+            return Cause.of(self._lost, self._label)
         return Cause.of(self, self._label) if self._cause is None else self._cause.then(self._label)
 
     def _end(self, state: str) -> None:

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 import slipstream
 from slipstream.protocol import codec, frames, version, worker_codec
-from slipstream.protocol.codec import decode_greeting, decode_reports, encode_commands
+from slipstream.protocol.codec import (
+    NOTICES,
+    decode_greeting,
+    decode_reports,
+    decode_requests,
+    encode_commands,
+    encode_requests,
+    is_request,
+)
 from slipstream.protocol.frames import (
     HEADER_BYTES,
     MAX_FRAME_BYTES,
@@ -24,8 +32,9 @@ from slipstream.protocol.frames import (
     ProtocolError,
     frame_header,
 )
-from slipstream.protocol.ids import NO_DIGEST, TaskId
+from slipstream.protocol.ids import NO_DIGEST, CallableDigest, TaskId
 from slipstream.protocol.messages import (
+    Cancel,
     ClientMessage,
     Done,
     Environment,
@@ -36,11 +45,14 @@ from slipstream.protocol.messages import (
     Kept,
     Message,
     Notice,
+    Release,
     Retract,
     Run,
     Started,
     StartFailed,
     Stop,
+    Submit,
+    TaskSucceeded,
     WorkerCommand,
     WorkerMessage,
 )
@@ -158,7 +170,7 @@ DIRECTIONS: dict[str, tuple[Any, Callable[[list[Any]], bytes], Callable[[bytes],
     "reports": (WorkerMessage, reports_body, decode_reports),
     "greeting": (Greeting, reports_body, decode_greeting),
 }
-#: These do not leave the process of the scheduler yet; their encoding is theirs all the same.
+#: What a client says and is told: within the process of the scheduler nobody encodes it, but it can be.
 INSIDE: dict[str, Any] = {"requests": ClientMessage, "notices": Notice}
 
 
@@ -280,6 +292,37 @@ def test_messages_of_clients_survive_encoding(direction: str, data: st.DataObjec
     assert msgspec.msgpack.Decoder(list[INSIDE[direction]]).decode(encode(messages)) == messages
 
 
+@settings(max_examples=30)
+@given(messages_of(ClientMessage))
+def test_what_the_tasks_of_a_worker_ask_for_is_no_report(messages: list[Any]) -> None:
+    for message in messages:
+        body = encode_requests([message])
+        assert is_request(body)
+        assert decode_requests(body) == [message]
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 1 << 16])
+def test_reports_are_no_requests_however_many_there_are(count: int) -> None:
+    assert not is_request(reports_body([Started(1, 1)] * count))
+
+
+def test_what_is_neither_a_report_nor_a_request_is_a_protocol_error() -> None:
+    for body in (b"", b"hello", msgspec.msgpack.encode([[99, 1]]), encode_requests([Release(1)])[:-1]):
+        assert is_request(body)
+        with pytest.raises(ProtocolError, match=f"a frame of {len(body)} bytes cannot be read: "):
+            decode_requests(body)
+
+
+class Owner(bytes):
+    """As payloads are that own a file: marshal does not write them."""
+
+
+def test_payloads_that_own_files_are_told_as_what_they_are() -> None:
+    told = [TaskSucceeded(1, Owner(b"v"), 5, ((0, Owner(b"e")),)), Submit(1, DIGEST, b"p", inputs=(2, Owner(b"v")))]
+    body = encode_commands([*told, Run(1, 1, DIGEST, b"p", inputs=(2, Owner(b"v")))], {})
+    assert commands_of(body)[:2] == told
+
+
 def test_messages_come_out_of_a_body_that_was_received_in_place() -> None:
     messages = [Done(1, 1, 5, body_of(300_000)), Started(2, 1)]
     (body,) = feed(FrameReader(), stream_of([reports_body(messages)]))
@@ -344,18 +387,20 @@ def test_workers_write_and_read_the_tags_of_the_messages() -> None:
         for kind in get_args(union)
     }
     by_name = {name: getattr(worker_codec, name) for name in ("RUN", "RETRACT", "ENVIRONMENT", "STORAGE", "STOP")}
+    by_name |= {kind.__name__.upper(): tag for tag, kind in NOTICES.items()}
     assert by_name == {kind.__name__.upper(): tag for kind, tag in tags.items() if kind in get_args(WorkerCommand)}
+    assert set(NOTICES.values()) == {*get_args(Notice), Submit, Cancel}
 
 
 def test_every_message_has_a_tag_of_its_own() -> None:
     unions = [*INSIDE.values(), *(union for union, *_ in DIRECTIONS.values())]
-    kinds = [kind for union in unions for kind in get_args(union)]
-    assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds) == 24
+    kinds = {kind for union in unions for kind in get_args(union)}
+    assert len({kind.__struct_config__.tag for kind in kinds}) == len(kinds) == 30
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
-DIGEST = bytes(17)
+DIGEST = CallableDigest(bytes(17))
 #: A million tasks into a run, in its own process, ids and durations take the most that a usual run needs.
 LATE = 1_000_000
 

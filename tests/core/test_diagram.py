@@ -37,7 +37,7 @@ def test_a_diagram_that_is_out_of_date_is_found_and_drawn_again(page: Path) -> N
     drawn = page.read_text(encoding="utf-8")
     assert drawn.startswith("before\n<!-- states:begin -->\n```mermaid\nstateDiagram-v2\n")
     assert drawn.endswith("```\n<!-- states:end -->\nafter\n")
-    assert "    ASSIGNED --> READY: GAVE, LACKED, WORKER_LOST, LOST_RUNNING\n" in drawn
+    assert "    ASSIGNED --> READY: GAVE, LACKED, WORKER_LOST, LOST_RUNNING, INPUT_GONE\n" in drawn
     assert "    SUCCEEDED --> [*]: RELEASE\n" in drawn
 
 

@@ -11,11 +11,12 @@ from slipstream.core.states import State
 from slipstream.core.tasks import NOWHERE, Worker
 from slipstream.errors import InternalError
 from slipstream.protocol.ids import WorkerId
-from slipstream.protocol.messages import Cancel, Expect, Started
+from slipstream.protocol.messages import Blocked, Cancel, Expect, Started
 
 #: In the scheduler that `populated` makes.
 RUNNING, ASSIGNED, LATER, READY, WAITING, SUCCEEDED, CANCELLED = range(7)
 BUSY, SPARE = WorkerId(7), WorkerId(8)
+OTHERS = (9, 10)
 
 
 def populated() -> Scheduler:
@@ -97,9 +98,15 @@ BROKEN: dict[str, Callable[[Scheduler], object]] = {
     "a worker that is gone has followers": lambda s: s.placement.followed.update({SPARE: Worker(SPARE)}),
     "followers are due, and there are none": lambda s: setattr(s.placement, "follow_deadline", 1),
     "not forgotten": set_task(CANCELLED, kept=False),
-    "has dependents after it failed": set_task(CANCELLED, dependents={WAITING: None}),
+    "4 waits for it, and it has ended": set_task(CANCELLED, dependents={WAITING: True}),
+    "has a recipe for nothing": set_task(CANCELLED, depth=0),
+    "its recipe lacks another": set_task(SUCCEEDED, depth=0, dependencies=(CANCELLED,)),
+    "has a result already": set_task(READY, result=b"r"),
+    "has a result already: .*depth=0": set_task(READY, depth=0),
+    "outlived the losses of its value": set_task(READY, value_losses=1),
+    "lacks an input and does not know": set_task(SUCCEEDED, state=State.FAILED, result=None),
     "result in the wrong state": set_task(SUCCEEDED, result=None),
-    "6 depends on it and is over": set_task(READY, dependents={WAITING: None, CANCELLED: None}),
+    "6 depends on it and is over": set_task(READY, dependents={WAITING: True, CANCELLED: True}),
     "worker 7 has 303 tasks": break_prefetch,
     "worker 7 has foreign tasks": lambda s: worker(s).tasks.update({READY: s.tasks[READY]}),
     "worker 7: backlog is off": set_worker(backlog_ns=1),
@@ -115,6 +122,10 @@ BROKEN: dict[str, Callable[[Scheduler], object]] = {
     "worker 8: idle or not": lambda s: s.placement.workers.update({SPARE: Worker(SPARE)}),
     "worker 7: not single": break_bucket_state,
     "worker 7: not roomy": break_room,
+    "0 workers are blocked, not 1": lambda s: setattr(s.slots, "blocked", 1),
+    "1 workers are active, not 2": lambda s: setattr(s.slots, "active", 2),
+    "a worker is parked and does not know": lambda s: s.slots.parked.update({SPARE: Worker(SPARE)}),
+    "how many workers there should be was not told": lambda s: setattr(s.slots, "changed", True),
     "a bucket holds a worker that is gone": lambda s: s.placement.loaded.update({SPARE: Worker(SPARE)}),
 }
 
@@ -154,6 +165,65 @@ def test_a_held_worker_must_have_something_to_complete() -> None:
     turns.scheduler.placement.idle.clear()
     worker(turns.scheduler).held = True
     with pytest.raises(InternalError, match="worker 7 is held with nothing to complete"):
+        check_invariants(turns.scheduler)
+
+
+def three_slots() -> Turns:
+    """One worker waits in its task, another has its slot and a task, and one more is parked."""
+    turns = Turns(slots=1)
+    turns.learn(b"f", MS)
+    turns.join(BUSY)
+    turns.submit(RUNNING)
+    turns.worker(BUSY, Blocked(RUNNING, 1))
+    turns.join(*OTHERS)
+    turns.submit(READY)
+    return turns
+
+
+def break_slots(**fields: object) -> Callable[[Scheduler], None]:
+    def break_it(s: Scheduler) -> None:
+        for name, value in fields.items():
+            setattr(s.slots, name, value)
+
+    return break_it
+
+
+def break_blocking(s: Scheduler) -> None:
+    worker(s).long = None
+    s.tasks[RUNNING].state = State.ASSIGNED
+
+
+def break_dismissal(s: Scheduler) -> None:
+    active, parked = (s.placement.workers[WorkerId(n)] for n in OTHERS)
+    active.parked, parked.parked = True, False
+    s.placement.single.clear()
+    s.placement.idle[parked.worker] = parked
+    s.slots.parked.clear()
+
+
+def break_parking(s: Scheduler) -> None:
+    parked = s.slots.parked.pop(WorkerId(OTHERS[1]))
+    parked.parked = False
+    s.placement.idle[parked.worker] = parked
+    s.slots.active += 1
+
+
+SLOTS_BROKEN: dict[str, Callable[[Scheduler], object]] = {
+    "a worker is blocked that runs nothing": break_blocking,
+    "worker 10: parked, and in a bucket": lambda s: s.placement.roomy.update({10: s.placement.workers[10]}),
+    "a worker is dismissed that has tasks": break_dismissal,
+    "a worker is parked, and a slot is free": break_slots(_slots=2),
+    "a worker idles that has no slot": break_parking,
+    "a worker is blocked and parked": lambda s: (break_slots(active=0)(s), set_worker(parked=True)(s)),
+}
+
+
+@pytest.mark.parametrize(("complaint", "break_it"), SLOTS_BROKEN.items(), ids=SLOTS_BROKEN)
+def test_a_broken_count_of_slots_is_named(complaint: str, break_it: Callable[[Scheduler], object]) -> None:
+    turns = three_slots()
+    assert list(turns.scheduler.slots.parked) == [10]
+    break_it(turns.scheduler)
+    with pytest.raises(InternalError, match=complaint):
         check_invariants(turns.scheduler)
 
 

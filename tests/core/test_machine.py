@@ -3,7 +3,8 @@
 The machine plays the clients and the workers, and knows the truth about both. What the scheduler says is held against
 it: a task is run only where nobody runs it, with its inputs or where these come about, an attempt is never used twice,
 and every task of a client that is there ends exactly once, with what its worker said, or for a reason that has
-happened.
+happened. Values in files get lost at any time, and workers or clients say so when they come to it: then a task that has
+succeeded may run again, as often as it may. Tasks wait for others, in workers that leave their slot meanwhile.
 """
 
 from collections.abc import Sequence
@@ -27,18 +28,24 @@ from slipstream.core.events import (
     WorkerLeft,
 )
 from slipstream.core.states import LIVE, PLACED, State
+from slipstream.protocol.ids import STORED
 from slipstream.protocol.messages import (
+    Blocked,
     Cancel,
+    CannotWait,
     Done,
     Expect,
     Failed,
     Gave,
+    Gone,
     InputFailed,
     Kept,
     Lacks,
     Message,
+    Missed,
     Provide,
     Release,
+    Resumed,
     Retract,
     Run,
     Started,
@@ -48,6 +55,7 @@ from slipstream.protocol.messages import (
     TaskLost,
     TaskRunning,
     TaskSucceeded,
+    ValueLost,
 )
 
 CLIENTS = (0, 1, 2)
@@ -74,6 +82,12 @@ class Played:
     worker_retries: int
     #: Whether its client holds a reference to it.
     kept: bool
+    value_retries: int = 0
+    released: bool = False
+    #: What it returned, each time.
+    payloads: list[bytes] = field(default_factory=list)
+    #: Its client has said that its value is gone, and has not been told what becomes of it.
+    missed: bool = False
     last_attempt: int = 0
     #: How often a worker's death is charged to this one.
     losses: int = 0
@@ -98,21 +112,29 @@ class Staff:
     """A worker, and what it has: attempts in the order in which they came."""
 
     held: dict[int, int] = field(default_factory=dict)
-    #: Of what it holds: the tasks whose results it is to have by itself.
+    #: Of what it holds: the tasks whose results it is to have by itself, and the results that came with it.
     needs: dict[int, set[int]] = field(default_factory=dict)
-    #: Tasks that it has run, and whose results it still has.
-    results: set[int] = field(default_factory=set)
+    given: dict[int, list[bytes]] = field(default_factory=dict)
+    #: Results of tasks that it has run, as long as it has them.
+    results: dict[int, bytes] = field(default_factory=dict)
     started: int | None = None
+    #: What it has started waits for other tasks.
+    blocked: bool = False
+    dismissed: bool = False
     asked: list[Attempt] = field(default_factory=list)
 
     def could_have_run(self) -> list[int]:
         """What it can come to in its order, if all before goes well."""
-        results, possible = set(self.results), []
+        results, possible = set(self.results), list[int]()
         for task in self.held:
             if self.needs[task] <= results:
                 possible.append(task)
                 results.add(task)
         return possible
+
+    def inputs_of(self, task: int) -> list[bytes]:
+        """What a task takes that this worker is to have."""
+        return [*self.given[task], *[self.results[value] for value in sorted(self.needs[task])]]
 
 
 class Machine(RuleBasedStateMachine):
@@ -125,7 +147,15 @@ class Machine(RuleBasedStateMachine):
         self.clients = set(CLIENTS)
         self.pending: list[Event] = []
         self.past: list[Attempt] = []
-        self.joined = 0
+        #: Workers have other numbers than clients, whose numbers those of their tasks' clients are too.
+        self.joined = 100
+        self.slots = self.most = self.wanted = 0
+        #: Values in files that there are, that are gone, and of which somebody said so.
+        self.files: list[bytes] = []
+        self.lost: set[bytes] = set()
+        self.reported: set[bytes] = set()
+        #: Workers that must be told that their tasks cannot wait.
+        self.too_many: list[int] = []
         #: What passes between two turns, in ns.
         self.pace_ns = 0
 
@@ -142,29 +172,45 @@ class Machine(RuleBasedStateMachine):
         self.turns.now += self.pace_ns
         told = self.turns.turn(*events)
         assert (told.faulty_workers, told.faulty_clients) == ({}, {})
+        if told.wanted is not None:
+            self.wanted = told.wanted
+        for identity in told.dismissed:
+            assert not self.workers[identity].held
+            assert not self.workers[identity].dismissed
+            self.workers[identity].dismissed = True
         self.check_commands(told)
+        self.check_refusals(told)
+        for client, notices in told.clients.items():
+            assert notices
+            assert client in self.clients or client > 100
+            for notice in notices:
+                if isinstance(notice, CannotWait):
+                    self.too_many.remove(client)
+                    assert notice == CannotWait(notice.task, self.most)
+                else:
+                    self.check_notice(client, notice)
+        assert not self.too_many
+        assert all(task.said is None for task in self.tasks.values() if task.client in self.clients)
+
+    def check_refusals(self, told: Told) -> None:
         for client, message in told.refused:
             task = self.tasks[message.task]
             assert task.client == client
             inputs = [self.tasks[identity] for identity in task.dependencies]
             assert any(one.expected or one.refused for one in inputs), "refused without a reason"
             task.refused, task.kept = True, False
-        for client, notices in told.clients.items():
-            assert notices
-            assert client in self.clients
-            for notice in notices:
-                self.check_notice(client, notice)
-        assert all(task.said is None for task in self.tasks.values() if task.client in self.clients)
 
     def check_commands(self, told: Told) -> None:
         for identity, commands in told.workers.items():
             assert commands
             worker = self.workers[identity]
+            assert not worker.dismissed
             for command in commands:
                 if isinstance(command, Run):
                     self.check_run(command, worker)
                     worker.held[command.task] = command.attempt
                     worker.needs[command.task] = {value for value in command.inputs if isinstance(value, int)}
+                    worker.given[command.task] = [value for value in command.inputs if isinstance(value, bytes)]
                 else:
                     assert isinstance(command, Retract)
                     assert not worker.asked, "asked again before the answer"
@@ -172,7 +218,10 @@ class Machine(RuleBasedStateMachine):
 
     def check_run(self, command: Run, worker: Staff) -> None:
         task = self.tasks[command.task]
-        assert task.outcome is None
+        if task.payloads:
+            assert task.payloads[-1] in self.reported, "run again, and nobody said that its value is gone"
+            assert len(task.payloads) <= task.value_retries
+        assert task.outcome is None or isinstance(task.outcome, TaskSucceeded)
         assert not task.expected
         assert not task.refused
         assert not any(command.task in worker.held for worker in self.workers.values()), "run at two places"
@@ -191,28 +240,47 @@ class Machine(RuleBasedStateMachine):
             value = self.tasks[task].value
             assert value is not None
             return value
-        outcome = self.tasks[task].outcome or self.tasks[task].said
-        assert isinstance(outcome, Done | TaskSucceeded)
-        return outcome.payload
+        return self.tasks[task].payloads[-1]
 
     def check_notice(self, client: int, notice: Any) -> None:
         task = self.tasks[notice.task]
         assert task.client == client
-        assert task.outcome is None, "told after its end"
-        assert not task.expected, "a value is told of"
         assert not task.refused
+        if isinstance(notice, ValueLost):
+            self.check_loss(task)
+        elif task.outcome is not None:
+            assert isinstance(task.outcome, TaskSucceeded), "told after its end"
+            assert task.outcome.payload in self.reported, "told after its end"
+        assert not task.expected or isinstance(notice, ValueLost), "a value is told of"
         if isinstance(notice, TaskRunning):
             return
-        said, task.said, task.outcome = task.said, None, notice
+        said, task.said, task.outcome, task.missed = task.said, None, notice, False
         if isinstance(notice, TaskSucceeded):
             assert isinstance(said, Done)
             assert (notice.payload, notice.duration_ns) == (said.payload, said.duration_ns)
+            task.kept = task.kept or (notice.payload[:1] == STORED and not task.released)
         elif isinstance(notice, TaskFailed):
             assert isinstance(said, Failed)
             assert notice.payload == said.payload
-        else:
+        elif not isinstance(notice, ValueLost):
             assert said is None
             self.check_ending_without_report(task, notice)
+
+    def check_loss(self, task: Played) -> None:
+        """A value that is gone for good was reported to be; or one that the task takes."""
+        if task.expected:
+            assert task.value in self.reported
+        elif isinstance(task.outcome, TaskSucceeded) and task.outcome.payload in self.reported:
+            assert len(task.payloads) > task.value_retries or self.may_lack_inputs(task)
+        else:
+            assert self.may_lack_inputs(task) or not self.reported.isdisjoint(task.payloads)
+
+    def may_lack_inputs(self, task: Played) -> bool:
+        """Whether it may take a value in a file that is gone and that nobody makes."""
+        there = [value for value in task.inputs if isinstance(value, bytes)]
+        others = [self.tasks[identity] for identity in task.dependencies]
+        values = [payload for one in others for payload in (*one.payloads, one.value) if payload is not None]
+        return not self.reported.isdisjoint([*there, *values])
 
     def check_ending_without_report(self, task: Played, notice: Message) -> None:
         if isinstance(notice, TaskLost):
@@ -230,7 +298,7 @@ class Machine(RuleBasedStateMachine):
         self.check_input_of(notice)
         for worker in having:  # it was sent ahead of the input; what the worker will say is stale
             assert notice.input in worker.needs[task.task]
-            assert notice.input not in worker.results
+            assert notice.input not in worker.results or worker.results[notice.input] in self.reported
             self.past.append((task.task, worker.held.pop(task.task)))
 
     def check_input_of(self, notice: InputFailed) -> None:
@@ -239,7 +307,7 @@ class Machine(RuleBasedStateMachine):
         if isinstance(cause.outcome, InputFailed):
             assert notice.root == cause.outcome.root
         elif cause.client in self.clients:
-            assert cause.expected or isinstance(cause.outcome, TaskFailed | TaskLost | TaskCancelled)
+            assert cause.expected or isinstance(cause.outcome, TaskFailed | TaskLost | TaskCancelled | ValueLost)
             assert notice.root == notice.input
 
     def roots_of(self, task: Played) -> set[int]:
@@ -248,10 +316,11 @@ class Machine(RuleBasedStateMachine):
         for identity in task.dependencies:
             outcome = self.tasks[identity].outcome
             if self.tasks[identity].expected:
-                roots |= set() if self.tasks[identity].value is not None else {identity}
+                value = self.tasks[identity].value
+                roots |= {identity} if value is None or value in self.reported else set()
             elif isinstance(outcome, InputFailed):
                 roots.add(outcome.root)
-            elif isinstance(outcome, TaskFailed | TaskLost | TaskCancelled):
+            elif isinstance(outcome, TaskFailed | TaskLost | TaskCancelled | ValueLost):
                 roots.add(identity)
             elif self.tasks[identity].client not in self.clients:
                 roots |= {identity, *self.roots_of(self.tasks[identity])}
@@ -267,18 +336,34 @@ class Machine(RuleBasedStateMachine):
         waited_for = {task.task for task in present if not task.expected and task.outcome is None}
         assert waited_for <= live
         others = [self.tasks[identity] for identity in live - waited_for]
-        assert all(task.client not in self.clients or task.expected for task in others)
+        for task in others:
+            again = bool(task.payloads) and task.payloads[-1] in self.reported
+            assert task.client not in self.clients or task.expected or again
         for task in self.values():
             if scheduler.tasks[task.task].dependents is not None:
                 assert scheduler.tasks[task.task].dependents, "not dropped with its last dependent"
         at_workers = {
             (task.worker, identity, task.attempt) for identity, task in scheduler.tasks.items() if task.state in PLACED
         }
-        assert at_workers == {
+        held = {
             (name, identity, attempt)
             for name, worker in self.workers.items()
             for identity, attempt in worker.held.items()
         }
+        assert at_workers <= held
+        # Of those that failed with an input nobody is told whose client has left.
+        assert all(self.tasks[identity].client not in self.clients for _, identity, _ in held - at_workers)
+
+    @invariant()
+    def there_are_workers_for_what_others_wait_for(self) -> None:
+        """Perhaps once those are there that should be: as many as there are slots, beside those that wait."""
+        if self.pending or not self.slots:
+            return
+        present = [worker for worker in self.workers.values() if not worker.dismissed]
+        blocked = sum(worker.blocked for worker in present)
+        able = max(len(present), self.wanted) - blocked
+        assert able >= (min(self.slots, self.most - blocked) if self.most else self.slots) >= 1
+        assert not self.most or self.wanted <= self.most
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -286,12 +371,16 @@ class Machine(RuleBasedStateMachine):
         workers=st.integers(0, 2),
         pace_ns=st.sampled_from([500 * US, 500 * US, 20 * US]),
         measured_ns=st.sampled_from([US, None, US, 2 * MS]),
+        numbers=st.sampled_from([(0, 0), (1, 0), (1, 2), (2, 3), (1, 1), (0, 2)]),
     )
-    def begin(self, workers: int, pace_ns: int, measured_ns: int | None) -> None:
+    def begin(self, workers: int, pace_ns: int, measured_ns: int | None, numbers: tuple[int, int]) -> None:
+        self.slots, self.most = numbers
+        self.wanted = self.slots
+        self.turns = Turns(*numbers)
         self.pace_ns = pace_ns  # at leisure, or so fast that all is one stream
         if measured_ns is not None:  # else nothing is sent ahead before the first report
             self.turns.learn(b"f", measured_ns)
-        for _ in range(workers):
+        for _ in range(min(workers, self.most or workers)):
             self.a_worker_joins(more=False)
 
     def own(self, client: int) -> list[Played]:
@@ -324,19 +413,20 @@ class Machine(RuleBasedStateMachine):
             else:
                 inputs = tuple(known[-1:] if shape == "chain" else first)
             if data.draw(st.sampled_from([False, False, True]), "with others"):
-                inputs = (b"there", *inputs, *inputs)
-            messages.append(self.new_task(client, inputs, data.draw(st.integers(0, 2), "worker retries")))
+                inputs = (*self.files[-1:], b"there", *inputs, *inputs)
+            retries = data.draw(st.integers(0, 2), "retries")
+            messages.append(self.new_task(client, inputs, retries, value_retries=retries))
             known.append(messages[-1].task)
             first = first or known[-1:]
         if dropped:
             released = [message.task for message in messages[:-1] if isinstance(message, Submit)]
             messages += map(Release, released)
             for task in released:
-                self.tasks[task].kept = False
+                self.tasks[task].kept, self.tasks[task].released = False, True
         self.happens(FromClient(client, messages), more=more)
 
     @precondition(lambda self: len(self.tasks) < 300)
-    @rule(data=st.data(), count=st.sampled_from([1, 5, 70]), more=MORE)
+    @rule(data=st.data(), count=st.sampled_from([1, 5, 5, 70]), more=MORE)
     def a_client_submits_a_bag(self, data: st.DataObject, count: int, more: bool) -> None:
         client = data.draw(st.sampled_from(sorted(self.clients)), "client")
         priority, digest = data.draw(st.integers(-1, 1), "priority"), data.draw(st.sampled_from([b"f", b"g"]), "digest")
@@ -345,11 +435,48 @@ class Machine(RuleBasedStateMachine):
         self.happens(FromClient(client, messages), more=more)
 
     def new_task(
-        self, client: int, inputs: tuple[int | bytes, ...], worker_retries: int, *, keep: bool = True, **options: Any
+        self,
+        client: int,
+        inputs: tuple[int | bytes, ...],
+        worker_retries: int,
+        *,
+        keep: bool = True,
+        value_retries: int = 1,
+        **options: Any,
     ) -> Submit:
-        task = Played(len(self.tasks), client, inputs, worker_retries, keep)
+        task = Played(len(self.tasks), client, inputs, worker_retries, keep, value_retries)
         self.tasks[task.task] = task
-        return submit(task.task, inputs=inputs, worker_retries=worker_retries, keep=keep, **options)
+        retries = {"worker_retries": worker_retries, "value_retries": value_retries}
+        return submit(task.task, inputs=inputs, keep=keep, **retries, **options)
+
+    # --- values in files --------------------------------------------------------------------------------------------
+
+    def new_file(self) -> bytes:
+        self.files.append(STORED + b"%d" % len(self.files))
+        return self.files[-1]
+
+    @precondition(lambda self: self.files)
+    @rule(data=st.data())
+    def files_are_lost(self, data: st.DataObject) -> None:
+        """Nobody knows of it yet."""
+        self.lost.update(data.draw(some_of(self.files[-6:]), "files"))
+
+    def stored_values(self) -> list[Played]:
+        """Tasks whose client holds a value in a file."""
+        kept = [task for task in self.tasks.values() if task.kept and task.client in self.clients]
+        return [t for t in kept if isinstance(t.outcome, TaskSucceeded) and t.outcome.payload[:1] == STORED]
+
+    @precondition(lambda self: self.stored_values())
+    @rule(data=st.data(), more=MORE)
+    def a_client_misses_a_value(self, data: st.DataObject, more: bool) -> None:
+        task = data.draw(st.sampled_from(self.stored_values()[-8:]), "task")
+        assert isinstance(task.outcome, TaskSucceeded)
+        task.missed = True
+        self.lost.add(task.outcome.payload)
+        self.reported.add(task.outcome.payload)
+        self.happens(FromClient(task.client, [Missed(task.task, task.outcome.payload)]), more=more)
+
+    # --- clients, again ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), more=MORE)
@@ -367,14 +494,14 @@ class Machine(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(sorted(self.clients)), "client")
         chosen = data.draw(some_of(self.own(client)[-5:]), "tasks")
         for task in chosen:
-            task.kept = False
+            task.kept, task.released, task.missed = False, True, False
         self.happens(FromClient(client, [Release(task.task) for task in chosen]), more=more)
 
     @precondition(lambda self: not self.pending and self.values())
-    @rule(data=st.data(), value=st.sampled_from([b"v", b"v", None]), more=MORE)
+    @rule(data=st.data(), value=st.sampled_from([b"v", STORED, None]), more=MORE)
     def a_client_provides(self, data: st.DataObject, value: bytes | None, more: bool) -> None:
         task = data.draw(st.sampled_from(self.values()), "value")
-        task.value = value
+        task.value = value = self.new_file() if value == STORED else value
         self.happens(FromClient(task.client, [Provide(task.task, value)]), more=more)
 
     @precondition(lambda self: len(self.clients) > 1)
@@ -386,7 +513,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.workers) < 3)
+    @precondition(lambda self: len(self.workers) < (self.most or 3))
     @rule(more=MORE)
     def a_worker_joins(self, more: bool) -> None:
         self.joined += 1
@@ -413,30 +540,62 @@ class Machine(RuleBasedStateMachine):
         self.happens(WorkerLeft(identity, WorkerEnd("lost", running=running, last=last)), more=more)
 
     @precondition(lambda self: any(worker.held for worker in self.workers.values()))
-    @rule(data=st.data(), failed=st.booleans(), duration_ns=DURATIONS_NS, more=MORE)
-    def a_worker_reports_ends(self, data: st.DataObject, failed: bool, duration_ns: int, more: bool) -> None:
+    @rule(
+        data=st.data(),
+        failed=st.booleans(),
+        stored=st.sampled_from([True, True, False]),
+        lost=st.sampled_from([None, True, None, False]),
+        duration_ns=DURATIONS_NS,
+        more=MORE,
+    )
+    def a_worker_reports_ends(
+        self, data: st.DataObject, failed: bool, stored: bool, lost: bool | None, duration_ns: int, more: bool
+    ) -> None:
+        """Perhaps inputs in files were lost just before, or the worker has all of them mapped."""
         identity, worker = self.any_worker(data, busy=True)
         held = list(worker.held)
         # All of many, or some of the first few: a worker goes through its tasks in order.
         chosen = data.draw(st.sampled_from([held[:1], held]) | some_of(held[:4]), "tasks")
         failing = chosen[-1] if failed and chosen else None
-        self.happens(FromWorker(identity, self.run_through(worker, chosen, failing, duration_ns)), more=more)
+        if lost:
+            self.lost.update(value for task in chosen for value in worker.given[task] if value[:1] == STORED)
+        messages = self.run_through(worker, chosen, failing, duration_ns, stored=stored, mapped=lost is False)
+        self.happens(FromWorker(identity, messages), more=more)
 
-    def run_through(self, worker: Staff, chosen: Sequence[int], failing: int | None, duration_ns: int) -> list[Any]:
-        """What a worker says that comes to these tasks, in this order: one whose inputs it does not have, it lacks."""
+    def run_through(
+        self,
+        worker: Staff,
+        chosen: Sequence[int],
+        failing: int | None,
+        duration_ns: int,
+        *,
+        stored: bool = False,
+        mapped: bool = False,
+    ) -> list[Any]:
+        """What a worker says that comes to these tasks, in this order: one whose inputs it does not have, it lacks.
+
+        Results go to files if they are to be stored; files that are gone do no harm where they are still mapped.
+        """
         messages: list[Any] = []
         for task in chosen:
             attempt = worker.held.pop(task)
             self.past.append((task, attempt))
             if worker.started == task:
-                worker.started = None
-            if not worker.needs[task] <= worker.results:
+                worker.started, worker.blocked = None, False
+            if not worker.needs[task] <= set(worker.results):
                 messages.append(Lacks(((task, attempt),)))
                 continue
+            gone = [value for value in worker.inputs_of(task) if value in self.lost]
+            if gone and not mapped:
+                self.reported.update(gone)
+                messages.append(Gone(task, attempt, tuple(gone)))
+                continue
             kind = Failed if task == failing else Done
-            message = kind(task, attempt, duration_ns, b"of %d" % task)
+            payload = self.new_file() if stored and kind is Done else b"of %d" % task
+            message = kind(task, attempt, duration_ns, payload)
             if kind is Done:
-                worker.results.add(task)
+                worker.results[task] = payload
+                self.tasks[task].payloads.append(payload)
             self.tasks[task].said = message
             messages.append(message)
         return messages
@@ -447,16 +606,60 @@ class Machine(RuleBasedStateMachine):
         """It says nothing of it."""
         having = [identity for identity, worker in self.workers.items() if worker.results]
         worker = self.workers[data.draw(st.sampled_from(having), "worker")]
-        worker.results -= set(data.draw(some_of(sorted(worker.results)[-3:]), "results"))
+        for task in data.draw(some_of(sorted(worker.results)[-3:]), "results"):
+            del worker.results[task]
 
     @precondition(lambda self: any(worker.held for worker in self.workers.values()))
     @rule(data=st.data(), more=MORE)
     def a_worker_says_that_it_started(self, data: st.DataObject, more: bool) -> None:
         identity, worker = self.any_worker(data, busy=True)
-        possible = [task for task in worker.held if worker.needs[task] <= worker.results]
-        if worker.started is None and possible:
-            worker.started = data.draw(st.sampled_from(possible), "task")
-            self.happens(FromWorker(identity, [Started(worker.started, worker.held[worker.started])]), more=more)
+        if self.starts(worker, data):
+            self.happens(FromWorker(identity, [Started(*self.running_at(worker))]), more=more)
+
+    @staticmethod
+    def starts(worker: Staff, data: st.DataObject) -> bool:
+        """A worker begins with something, if it can."""
+        possible = [task for task in worker.held if worker.needs[task] <= set(worker.results)]
+        if worker.started is not None or not possible:
+            return False
+        worker.started = data.draw(st.sampled_from(possible), "task")
+        return True
+
+    @staticmethod
+    def running_at(worker: Staff) -> Attempt:
+        assert worker.started is not None
+        return worker.started, worker.held[worker.started]
+
+    @precondition(lambda self: any(worker.held for worker in self.workers.values()))
+    @rule(data=st.data(), more=MORE)
+    def a_task_waits(self, data: st.DataObject, more: bool) -> None:
+        """Perhaps one that waits already, and whose worker says so again."""
+        identity, worker = self.any_worker(data, busy=True)
+        if worker.started is None and not self.starts(worker, data):
+            return
+        if not worker.blocked:
+            worker.blocked = not self.most or sum(one.blocked for one in self.workers.values()) + 1 < self.most
+            self.too_many += [] if worker.blocked else [identity]
+        self.happens(FromWorker(identity, [Blocked(*self.running_at(worker))]), more=more)
+
+    @precondition(lambda self: any(worker.started is not None for worker in self.workers.values()))
+    @rule(data=st.data(), more=MORE)
+    def a_task_goes_on(self, data: st.DataObject, more: bool) -> None:
+        """Perhaps one that was not allowed to wait, or has never done so."""
+        running = [name for name, worker in self.workers.items() if worker.started is not None]
+        identity = data.draw(st.sampled_from(running), "worker")
+        worker = self.workers[identity]
+        if self.turns.state(self.running_at(worker)[0]) is State.RUNNING:
+            worker.blocked = False
+            self.happens(FromWorker(identity, [Resumed(*self.running_at(worker))]), more=more)
+
+    @precondition(lambda self: any(worker.dismissed for worker in self.workers.values()))
+    @rule(more=MORE)
+    def those_who_are_to_leave_do(self, more: bool) -> None:
+        for identity in [name for name, worker in self.workers.items() if worker.dismissed]:
+            del self.workers[identity]
+            self.lost_workers.append(identity)
+            self.happens(WorkerLeft(identity, WorkerEnd("dismissed")), more=more)
 
     @precondition(lambda self: any(worker.held for worker in self.workers.values()))
     @rule(data=st.data(), more=MORE)
@@ -494,11 +697,14 @@ class Machine(RuleBasedStateMachine):
         task, attempt = data.draw(st.sampled_from(recent[-8:]), "attempt")
         having = [identity for identity, worker in self.workers.items() if task in worker.held]
         identity = data.draw(st.sampled_from([*having, *self.workers, *self.lost_workers[-2:], 10**6]), "worker")
-        kind = data.draw(st.sampled_from([Started, Done, Failed, Gave, Kept, Lacks]), "message")
+        kinds: list[Any] = [Started, Done, Failed, Gave, Kept, Lacks, Gone, Blocked, Resumed]
+        kind = data.draw(st.sampled_from(kinds), "message")
         if kind in (Gave, Kept, Lacks):
             message = kind(((task, attempt),))
+        elif kind is Gone:
+            message = Gone(task, attempt, tuple(self.tasks[task].payloads))
         else:
-            message = kind(task, attempt, *([] if kind is Started else [US, b"over"]))
+            message = kind(task, attempt, *([US, b"over"] if kind in (Done, Failed) else []))
         self.happens(FromWorker(identity, [message]), more=more)
 
     @rule(step_ns=st.sampled_from([0, US, MS, 100 * MS]))
@@ -519,9 +725,9 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """With a worker that does all it is given, everything ends, and once all is released nothing is left."""
-        self.joined += 1
-        self.workers[self.joined] = Staff()
-        self.happens(WorkerJoined(self.joined), more=False)
+        self.those_who_are_to_leave_do(more=False)
+        if len(self.workers) < (self.most or 3) or not self.workers:
+            self.a_worker_joins(more=False)
         for task in self.values():
             task.value = b"v"
             self.happens(FromClient(task.client, [Provide(task.task, b"v")]), more=False)
@@ -536,6 +742,7 @@ class Machine(RuleBasedStateMachine):
         assert self.turns.scheduler.live == len(self.values())
         present = [task for task in self.tasks.values() if task.client in self.clients]
         assert all(task.outcome is not None for task in present if not task.expected and not task.refused)
+        assert not any(task.missed for task in present)
         placement = self.turns.scheduler.placement
         assert not any(worker.followers for worker in placement.workers.values())
         assert placement.wake_at is None

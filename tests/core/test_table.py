@@ -15,18 +15,40 @@ from slipstream.core.scheduler import Scheduler
 from slipstream.core.states import FAULT, IGNORED, LIVE, PLACED, TABLE, Input, State, Step
 from slipstream.core.tasks import Task, Worker
 from slipstream.errors import InternalError
-from slipstream.protocol.ids import MAIN_CLIENT
-from slipstream.protocol.messages import Cancel, Done, Expect, Failed, Gave, Kept, Lacks, Provide, Release, Started
+from slipstream.protocol.ids import MAIN_CLIENT, STORED
+from slipstream.protocol.messages import (
+    Blocked,
+    Cancel,
+    Done,
+    Expect,
+    Failed,
+    Gave,
+    Gone,
+    Kept,
+    Lacks,
+    Missed,
+    Provide,
+    Release,
+    Resumed,
+    Started,
+)
 
 #: The task that the tests are about, its worker, a task that it may depend on, and one that may depend on it.
 TASK, WORKER, INPUT, OUTPUT = 1, 7, 100, 200
 #: Makes a turn's worth of RETRACT: this many more tasks at the worker, and a worker that has nothing to do.
 FILLERS, IDLE_WORKER = 4, 8
+#: Results that lie in files: that of TASK, and that of INPUT.
+RESULT, VALUE = STORED + b"result", STORED + b"value"
 
-BY_CLIENT = frozenset({Input.CANCEL, Input.RELEASE, Input.PROVIDED})
-BY_WORKER = frozenset({Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT, Input.LACKED})
+BY_CLIENT = frozenset({Input.CANCEL, Input.RELEASE, Input.PROVIDED, Input.VALUE_GONE})
+BY_WORKER = frozenset(
+    {Input.STARTED, Input.DONE, Input.RAISED, Input.GAVE, Input.KEPT, Input.LACKED}
+    | {Input.INPUT_GONE, Input.BLOCKED, Input.RESUMED}
+)
 #: What may happen to a task that was sent ahead as long as its input is missing.
 AHEAD = frozenset({Input.INPUT_FAILED, Input.GAVE, Input.LACKED, Input.WORKER_LOST, Input.LOST_RUNNING})
+#: What takes a task from its worker without an end: it may find then that a value was lost that it had been given.
+BACK = frozenset({Input.GAVE, Input.LACKED, Input.WORKER_LOST, Input.LOST_RUNNING, Input.INPUT_GONE})
 CELLS = [(state, what) for state in State for what in Input]
 HANDLED = [(state, what) for state, what in CELLS if isinstance(TABLE[state][what], Step)]
 FORGOTTEN = "forgotten"
@@ -82,10 +104,28 @@ def bring(state: State, **fields: Any) -> Turns:
         for message in {
             State.ASSIGNED: [],
             State.RUNNING: [Started(TASK, 1)],
-            State.SUCCEEDED: [Done(TASK, 1, 5, b"r")],
+            State.SUCCEEDED: [Done(TASK, 1, 5, RESULT)],
             State.FAILED: [Failed(TASK, 1, 5, b"e")],
         }[state]:
             turns.worker(WORKER, message)
+    assert turns.state(TASK) is state
+    return turns
+
+
+def bring_with_input(state: State, *, lost: bool = False, value_retries: int = 0, **fields: Any) -> Turns:
+    """TASK has been given a value in a file, which perhaps was lost since; and made again, if it may be."""
+    turns = Turns()
+    turns.join(WORKER)
+    turns.submit(INPUT, keep=True, value_retries=value_retries)
+    turns.worker(WORKER, Done(INPUT, 1, 5, VALUE))
+    turns.submit(TASK, inputs=(INPUT,), keep=True, value_retries=1, **fields)
+    if state is State.RUNNING:
+        turns.worker(WORKER, Started(TASK, 1))
+    elif state is State.SUCCEEDED:
+        turns.worker(WORKER, Done(TASK, 1, 5, RESULT))
+        turns.lose(WORKER)
+    if lost:
+        turns.client(Missed(INPUT, VALUE))
     assert turns.state(TASK) is state
     return turns
 
@@ -133,6 +173,10 @@ def message_for(what: Input, attempt: int) -> Any:
         Input.GAVE: Gave(((TASK, attempt),)),
         Input.KEPT: Kept(((TASK, attempt),)),
         Input.LACKED: Lacks(((TASK, attempt),)),
+        Input.INPUT_GONE: Gone(TASK, attempt, (VALUE,)),
+        Input.VALUE_GONE: Missed(TASK, RESULT),
+        Input.BLOCKED: Blocked(TASK, attempt),
+        Input.RESUMED: Resumed(TASK, attempt),
     }[what]
 
 
@@ -172,7 +216,14 @@ def prepared(state: State, what: Input) -> Iterator[Turns]:
     if what is Input.RETRACT:
         yield bring_behind_others()
         return
+    if (state, what) == (State.SUCCEEDED, Input.VALUE_GONE):
+        yield from with_a_value_to_lose()
     for worker_retries in (0, 1):
+        if state in PLACED and what in BACK:
+            for value_retries in (0, 1):
+                yield bring_with_input(
+                    state, lost=what is not Input.INPUT_GONE, value_retries=value_retries, worker_retries=worker_retries
+                )
         if (state, what) == (State.WAITING, Input.ASSIGN):
             yield bring_before_a_follower_may_go(worker_retries=worker_retries)
         elif (state, what) != (State.ASSIGNED, Input.INPUT_FAILED):
@@ -181,11 +232,21 @@ def prepared(state: State, what: Input) -> Iterator[Turns]:
             yield bring_ahead(worker_retries=worker_retries)
 
 
+def with_a_value_to_lose() -> Iterator[Turns]:
+    """TASK has succeeded, and may run again, at once or after its input; or it did since, with another result."""
+    yield bring(State.SUCCEEDED, value_retries=1)
+    yield bring_with_input(State.SUCCEEDED, lost=True, value_retries=1)
+    turns = bring(State.SUCCEEDED, value_retries=1)
+    turns.client(Missed(TASK, RESULT))
+    turns.worker(WORKER, Done(TASK, 2, 5, STORED + b"another"))
+    yield turns
+
+
 @pytest.mark.parametrize(("state", "what"), HANDLED, ids=lambda value: value.name)
 def test_a_handled_input_leads_where_the_table_says_and_nowhere_else(state: State, what: Input) -> None:
     step = TABLE[state][what]
     assert isinstance(step, Step)
-    assert outcomes(state, what) == (set(step.to) or {FORGOTTEN})
+    assert outcomes(state, what) == (set(step.to) or {FORGOTTEN if what is Input.RELEASE else state})
 
 
 @pytest.mark.parametrize(
@@ -267,11 +328,12 @@ def test_the_table_has_a_cell_for_each_pair() -> None:
 
 
 def test_states_change_only_by_the_table() -> None:
-    """A live task may go to the states that its row names; a final one stays what it is."""
+    """A task may go to the states that its row names; a final one stays what it is, unless its value is lost."""
     for state, what in HANDLED:
         step = TABLE[state][what]
         assert isinstance(step, Step)
-        assert bool(step.to) == (state in LIVE), f"{state.name}, {what.name}"
+        may_change = state in LIVE or (state, what) == (State.SUCCEEDED, Input.VALUE_GONE)
+        assert bool(step.to) == may_change, f"{state.name}, {what.name}"
 
 
 def test_a_second_long_task_at_one_worker_is_the_worker_s_fault() -> None:

@@ -33,6 +33,8 @@ class Told:
     faulty_clients: dict[int, str] = field(default_factory=dict)
     lacking: list[tuple[int, bytes]] = field(default_factory=list)
     refused: list[tuple[int, Submit]] = field(default_factory=list)
+    wanted: int | None = None
+    dismissed: list[int] = field(default_factory=list)
 
     @classmethod
     def by(cls, effects: Effects) -> "Told":
@@ -44,6 +46,8 @@ class Told:
             effects.faulty_clients,
             effects.lacking,
             effects.refused,
+            effects.wanted,
+            effects.dismissed,
         )
 
     def sent_to(self, worker: int) -> list[int]:
@@ -58,10 +62,10 @@ class Told:
 
 
 class Turns:
-    """A scheduler, driven turn by turn."""
+    """A scheduler, driven turn by turn, with so many slots and so many workers at most: see `Scheduler`."""
 
-    def __init__(self) -> None:
-        self.scheduler = Scheduler()
+    def __init__(self, slots: int = 0, most: int = 0) -> None:
+        self.scheduler = Scheduler(slots, most)
         self.now = 10**9
         #: What passes before each turn of a client, in ns. Less than 200 µs makes its turns a stream.
         self.pace_ns = 500 * US
@@ -85,7 +89,13 @@ class Turns:
         if len(placement.workers) != 1 or placement.wake_at is not None:
             return []
         (worker,) = placement.workers.values()
-        if worker.long is not None or worker.held or len(worker.tasks) > 1 or worker.backlog_ns >= LOW_WATER_NS:
+        if (
+            worker.long is not None
+            or worker.held
+            or worker.parked
+            or len(worker.tasks) > 1
+            or worker.backlog_ns >= LOW_WATER_NS
+        ):
             return []
         return [task.task for task in islice(worker.followers, 1) if self._fits(task, worker)]
 

@@ -147,6 +147,9 @@ class FakePool:
             info = WorkerInfo("here", os.getpid(), "3", "0")
             self.tell(lambda slot=slot, info=info: self._sink.joined(slot, info))
 
+    def keep(self, workers: int) -> None:
+        self._wanted = workers
+
     def stop(self, slot: SlotId, *, kill: bool) -> bool:
         self.killed = self.killed or kill
         return True

@@ -23,6 +23,7 @@ def test_the_tree():
         "PayloadWarning",
         "RemoteError",
         "DependencyError",
+        "InfeasibleTask",
         "WorkerLost",
         "InternalError",
     }

@@ -3,24 +3,29 @@
 from collections import Counter, defaultdict
 
 from cluster import Cluster, Start
-from simulated_client import SimulatedClient
+from simulated_client import SimulatedClient, Submitted
+from work import value_of
 
-from slipstream.protocol.messages import InputFailed, TaskCancelled, TaskFailed, TaskLost, TaskSucceeded
+from slipstream.protocol.ids import STORED
+from slipstream.protocol.messages import InputFailed, TaskCancelled, TaskFailed, TaskLost, TaskSucceeded, ValueLost
 
 
 def check_promises(cluster: Cluster) -> None:
     """Every promise about every task. A broken one is an AssertionError that names the task."""
     assert cluster.faults == []
     check_starts(cluster)
-    for client in cluster.clients.values():
+    clients = [*cluster.clients.values(), *[worker.client for worker in cluster.workers.values()]]
+    for client in clients:
         if client.present:
             check_outcomes(cluster, client)
     assert cluster.scheduler.live == 0
     assert not cluster.scheduler.ready
     assert cluster.scheduler.placement.wake_at is None
     check_followers(cluster)
-    released = {task for client in cluster.clients.values() for task, t in client.tasks.items() if t.released}
+    released = {task for client in clients for task, t in client.tasks.items() if t.released or not client.present}
     assert not released & set(cluster.scheduler.tasks), "released, and not forgotten"
+    held = [task for client in clients for task in client.tasks if task not in released]
+    assert held or not cluster.scheduler.tasks, "nobody holds anything, and something is left"
 
 
 def check_followers(cluster: Cluster) -> None:
@@ -30,7 +35,7 @@ def check_followers(cluster: Cluster) -> None:
 
 
 def check_starts(cluster: Cluster) -> None:
-    """No attempt starts twice, and no task does unless the worker where it started before was dead by then."""
+    """No attempt starts twice, and no task does unless the worker where it ran before, or its value, was lost."""
     attempts = Counter((start.task, start.attempt) for start in cluster.starts)
     assert [attempt for attempt, count in attempts.items() if count > 1] == []
     last: dict[int, Start] = {}
@@ -39,7 +44,8 @@ def check_starts(cluster: Cluster) -> None:
         if before is not None:
             death = cluster.deaths.get(before.worker)
             dead = death is not None and death.at <= start.at
-            assert dead, f"{start} without cause after {before}"
+            lost = cluster.made.get((before.task, before.attempt)) in cluster.gone
+            assert dead or lost, f"{start} without cause after {before}"
         last[start.task] = start
 
 
@@ -54,9 +60,9 @@ def check_outcomes(cluster: Cluster, client: SimulatedClient) -> None:
     results: dict[int, bytes] = {}
     roots: dict[int, set[int]] = defaultdict(set)
     for value, promised in client.values.items():
-        if promised.value is None:
+        if promised.value is None or promised.value in cluster.gone:
             roots[value] = {value}
-        else:
+        if promised.value is not None:
             results[value] = promised.value
     for message in client.refused.values():
         gone = [value for value in message.message.inputs if value in client.values or value in client.refused]
@@ -66,22 +72,31 @@ def check_outcomes(cluster: Cluster, client: SimulatedClient) -> None:
         assert outcome.task == task
         survivable = submitted.message.worker_retries
         assert charged[task] <= survivable + isinstance(outcome, TaskLost), f"{task} was charged {charged[task]} times"
-        if isinstance(outcome, TaskSucceeded):
+        payloads = [notice.payload for notice in client.history[task] if isinstance(notice, TaskSucceeded)]
+        if payloads:
             assert not submitted.work.raises
             values = [value if isinstance(value, bytes) else results[value] for value in inputs]
             results[task] = submitted.work.result(values)
-            assert outcome.payload == results[task], f"{outcome}, not {results[task]!r}"
+            assert {value_of(payload) for payload in payloads} == {results[task]}, f"{outcome}, not {results[task]!r}"
+            assert all((payload[:1] == STORED) == submitted.work.stored for payload in payloads)
+            assert all(payload in cluster.gone for payload in payloads[:-1]), "made again, and it was there"
+            assert len(payloads) <= 1 + submitted.message.value_retries
+        if isinstance(outcome, TaskSucceeded):
             continue
+        lost = client.has_lost(task) or any(
+            value in cluster.gone if isinstance(value, bytes) else loses(cluster, client, value) for value in inputs
+        )
         roots[task] = {task}
         if isinstance(outcome, TaskFailed):
-            assert submitted.work.raises
-            assert outcome.payload == submitted.work.error()
+            check_error(cluster, submitted, outcome.payload)
+        elif isinstance(outcome, ValueLost):
+            assert lost
         elif isinstance(outcome, TaskLost):
             assert suspected[task] >= survivable + 1
             death = cluster.deaths[last_worker(cluster, task)]
             assert death.running is None or death.running == (task, outcome.attempt)
         else:
-            assert task not in started or charged_elsewhere(cluster, task), f"{outcome}, but it has started"
+            assert lost or task not in started or charged_elsewhere(cluster, task), f"{outcome}, but it has started"
             if isinstance(outcome, InputFailed):
                 dependencies = [value for value in inputs if isinstance(value, int)]
                 roots[task] = set().union(*(roots[dependency] for dependency in dependencies))
@@ -91,6 +106,28 @@ def check_outcomes(cluster: Cluster, client: SimulatedClient) -> None:
             else:
                 assert isinstance(outcome, TaskCancelled)
                 assert submitted.cancel_wanted
+
+
+def loses(cluster: Cluster, client: SimulatedClient, task: int) -> bool:
+    """Whether a task, or a value that was promised, has lost its value."""
+    return client.has_lost(task) or (task in client.values and client.values[task].value in cluster.gone)
+
+
+def check_error(cluster: Cluster, submitted: Submitted, error: bytes) -> None:
+    """What a task raised: its own error, or the reason why it has no result of the tasks that it waited for."""
+    if not error.startswith(b"because of "):
+        assert submitted.work.raises
+        assert error == submitted.work.error()
+        return
+    assert submitted.work.children
+    possible = {
+        b"CannotWait": cluster.most > 0,
+        b"TaskLost": bool(cluster.deaths),
+        b"ValueLost": bool(cluster.gone),
+        b"InputFailed": True,
+        b"TaskFailed": submitted.work.levels > 1,
+    }
+    assert possible[error.removeprefix(b"because of ")]
 
 
 def last_worker(cluster: Cluster, task: int) -> int:

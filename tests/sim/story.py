@@ -4,9 +4,11 @@ import random
 from functools import partial
 
 from cluster import Cluster
+from msgspec.structs import replace
 from simulated_client import SimulatedClient
-from simulated_worker import SimulatedWorker, Work
+from simulated_worker import SimulatedWorker
 from timeline import MS, US
+from work import Work
 
 #: Durations of the calls of each callable, in ns: no-ops, short, around the tick, long, and now and then very long.
 CALLABLES: dict[bytes, tuple[int, ...]] = {
@@ -19,10 +21,21 @@ CALLABLES: dict[bytes, tuple[int, ...]] = {
 
 
 class Storyteller:
-    """Plays the clients, and fate."""
+    """Plays the clients, and fate.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: which story.
+        plain: whether all results are small, and no task submits others: dice of their own decide about these, so
+            stories without are what they were before these things came about.
+    """
+
+    def __init__(self, seed: int, *, plain: bool = False) -> None:
         self.dice = random.Random(seed)
+        self.fate = random.Random(-1 - seed)
+        self.stored = 0.0 if plain else self.fate.choice((0.0, 0.3, 0.9))
+        self.value_retries = self.fate.choice((0, 1, 2, 2))
+        self.losses = self.fate.choice((0, 1, 5, 30)) if self.stored else 0
+        self.nested = 0.0 if plain else self.fate.choice((0.0, 0.0, 0.0, 0.05, 0.2))
         self.cluster = Cluster(
             self.dice,
             delay_ns=self.dice.choice((20 * US, 200 * US, 3 * MS)),
@@ -43,13 +56,23 @@ class Storyteller:
     def tell(self) -> Cluster:
         """Tell the whole story, and return the cluster after its end."""
         cluster, dice = self.cluster, self.dice
-        for _ in range(dice.randint(1, 4)):
+        workers = dice.randint(1, 4)
+        if self.nested:
+            cluster.employ(workers, self.fate.choice((0, workers, workers + 1, workers + 3)))
+        for _ in range(workers):
             cluster.start_worker(cluster.some(5 * MS))
+        for _ in range(self.losses):
+            cluster.timeline.after(self.fate.randrange(2 * self.span_ns), self.lose_files)
         for _ in range(self.deaths_left // 2):
             cluster.timeline.after(dice.randrange(self.span_ns), self.kill_any)
         cluster.on_start = self.perhaps_kill
+        cluster.on_file = self.perhaps_lose
         for _ in range(dice.choice((1, 1, 2, 3))):
             self.enter_client(cluster.add_client())
+        cluster.run()
+        for client in cluster.clients.values():
+            if client.present:
+                client.look_at(*client.tasks)
         cluster.run()
         for client in cluster.clients.values():
             unreleased = [task for task, submitted in client.tasks.items() if not submitted.released]
@@ -65,6 +88,18 @@ class Storyteller:
         if alive and self.deaths_left > 0:
             self.deaths_left -= 1
             self.cluster.kill(self.dice.choice(alive))
+
+    def lose_files(self) -> None:
+        """One of the last, or all."""
+        files = list(self.cluster.files)
+        for file in self.fate.choice((files[-1:], files[-8:-7], files)):
+            self.cluster.remove_file(file)
+
+    def perhaps_lose(self, payload: bytes) -> None:
+        """Soon after it was made: others have it by then, or have still to come to it."""
+        if self.losses and self.fate.random() < 0.1:
+            delay_ns = self.fate.choice((0, 100 * US, 5 * MS))
+            self.cluster.timeline.after(delay_ns, lambda: self.cluster.remove_file(payload))
 
     def perhaps_kill(self, worker: SimulatedWorker) -> None:
         """Soon after a task began: while it runs, while the next one does, or between the two."""
@@ -105,10 +140,17 @@ class Storyteller:
             salt=len(client.tasks),
             raises=dice.random() < 0.03,
             blocks=dice.random() < 0.05,
+            stored=self.stored > 0 and self.fate.random() < self.stored,
+            retries=self.value_retries,
         )
+        if self.nested and self.fate.random() < self.nested:
+            nesting = self.fate.choice(((1, 1), (3, 1), (2, 2)))
+            work = replace(work, blocks=False, raises=False, children=nesting[0], levels=nesting[1])
         if dice.random() < self.promises:
             value = client.expect()
             payload = None if dice.random() < 0.1 else b"value %d" % value
+            if payload and self.stored and self.fate.random() < self.stored:
+                payload = self.cluster.new_file((value, 0), b"%d" % value)
             self.cluster.timeline.after(self.cluster.some(50 * MS), partial(self.keep_promise, client, value, payload))
         burst.append(self.submit_linked(client, shape, burst, digest, work))
 
@@ -120,6 +162,7 @@ class Storyteller:
             dependencies=self.inputs_for(client, shape, burst) if dice.random() < self.linked else (),
             priority=dice.choice((0, 0, 0, 5, -5)),
             worker_retries=self.worker_retries,
+            value_retries=self.value_retries,
         )
 
     def inputs_for(self, client: SimulatedClient, shape: str, burst: list[int]) -> list[int | bytes]:
@@ -152,7 +195,9 @@ class Storyteller:
             client.cancel(*self.dice.sample(sorted(client.tasks), min(len(client.tasks), 3)))
 
     def after_outcome(self, client: SimulatedClient, task: int) -> None:
-        """Drop the future that has ended, or one that has not."""
+        """Drop the future that has ended, or one that has not; or look at what has come of some."""
+        if self.losses and self.fate.random() < 0.2:
+            client.look_at(*[task for task in [*client.tasks][-5:] if not client.tasks[task].released])
         if self.dice.random() < 0.5:
             chosen = self.dice.choice((task, self.dice.choice(sorted(client.tasks))))
             if not client.tasks[chosen].released:

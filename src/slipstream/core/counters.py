@@ -10,6 +10,8 @@ class Counters(Struct):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    #: Runs of tasks whose values were lost. The task itself is counted once, by its first end.
+    recomputed: int = 0
     #: Sum of the durations that workers measured, in ns.
     run_ns: int = 0
     #: Messages about an attempt or a worker that is over.

@@ -10,7 +10,17 @@ from slipstream.protocol.messages import Notice, Submit, WorkerCommand
 class Effects:
     """The effects of one turn. Empty lists are never made, so what is there is to be sent."""
 
-    __slots__ = ("clients", "faulty_clients", "faulty_workers", "lacking", "refused", "wake_at", "workers")
+    __slots__ = (
+        "clients",
+        "dismissed",
+        "faulty_clients",
+        "faulty_workers",
+        "lacking",
+        "refused",
+        "wake_at",
+        "wanted",
+        "workers",
+    )
 
     def __init__(self) -> None:
         self.workers: dict[WorkerId, list[WorkerCommand]] = {}
@@ -23,7 +33,9 @@ class Effects:
         #: Submissions that were refused, since a task that they depend on has ended and is not kept: its end was told
         #: before.
         self.refused: list[tuple[ClientId, Submit]] = []
-
+        #: How many workers there should be from now on, if that has changed; and who is to leave.
+        self.wanted: int | None = None
+        self.dismissed: list[WorkerId] = []
         #: Definitions that a worker does not have, although it was sent them.
         self.lacking: list[tuple[WorkerId, CallableDigest]] = []
 

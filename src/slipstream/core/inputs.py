@@ -58,20 +58,12 @@ class InputSteps(ABC):
         if message.task in self.tasks:
             self._effects.faulty_clients[client] = f"task {message.task} was submitted twice"
             return
-        self.tasks[message.task] = Task(message.task, client, NO_DIGEST, b"", state=EXPECTED)
+        self.tasks[message.task] = Task(message.task, client, NO_DIGEST, b"", kept=message.keep, state=EXPECTED)
         self.live += 1
 
     def _await_inputs(self, task: Task) -> None:
-        failed: Task | None = None
-        for identity in task.dependencies:
-            dependency = self.tasks[identity]
-            if dependency.dependents is None:
-                dependency.dependents = {}
-            dependency.dependents[task.task] = None
-            if dependency.state in LIVE:
-                task.missing += 1
-            elif dependency.state is not SUCCEEDED and failed is None:
-                failed = dependency
+        """A WAITING task takes stock of its inputs: it goes on, waits, or fails."""
+        failed = self._count_inputs(task)
         if failed is not None:
             self._step(task, Input.INPUT_FAILED, failed)
             self._fail_dependents(task)
@@ -79,6 +71,22 @@ class InputSteps(ABC):
             self._step(task, Input.INPUTS_READY, None)
         else:
             self._may_follow(task)
+
+    def _count_inputs(self, task: Task) -> Task | None:
+        """Note which inputs are missing. The first that failed, if any has."""
+        failed: Task | None = None
+        task.missing = 0
+        for identity in task.dependencies:
+            dependency = self.tasks[identity]
+            if dependency.dependents is None:
+                dependency.dependents = {}
+            missing = dependency.state in LIVE
+            dependency.dependents[task.task] = missing
+            if missing:
+                task.missing += 1
+            elif dependency.state is not SUCCEEDED and failed is None:
+                failed = dependency
+        return failed
 
     def _home_of(self, task: Task) -> Worker | None:
         """The worker that has, or makes, all inputs of a WAITING task that are not there yet."""
@@ -109,7 +117,8 @@ class InputSteps(ABC):
         """A task that was sent ahead of its inputs is with their worker, or is not any more."""
         for identity in task.dependencies:
             dependency = self.tasks[identity]
-            if dependency.state is not SUCCEEDED:
+            assert dependency.dependents is not None
+            if dependency.dependents[task.task]:
                 dependency.ahead += by
 
     def _inputs_of(self, task: Task) -> tuple[TaskId | bytes, ...]:
@@ -124,12 +133,17 @@ class InputSteps(ABC):
 
     def _hand_on(self, task: Task, payload: bytes) -> None:
         """The dependents have one input more."""
-        task.result = payload
-        for identity in tuple(task.dependents or ()):
-            dependent = self.tasks[identity]
-            dependent.missing -= 1
-            if not dependent.missing and dependent.state is WAITING:
-                self._step(dependent, Input.INPUTS_READY, None)
+        # A payload may own a file. That of a result which the client keeps is its own business; one that nobody keeps,
+        # and that was made again for the sake of others, is here until they have taken it.
+        task.result = bytes(payload) if task.kept else payload
+        dependents = task.dependents or {}
+        for identity, missing in tuple(dependents.items()):
+            if missing:
+                dependents[identity] = False
+                dependent = self.tasks[identity]
+                dependent.missing -= 1
+                if not dependent.missing and dependent.state is WAITING:
+                    self._step(dependent, Input.INPUTS_READY, None)
 
     def _take_value(self, task: Task, message: Provide) -> None:
         if message.payload is None:
@@ -160,7 +174,8 @@ class InputSteps(ABC):
         while ended:
             failed = ended.pop()
             # None has ended: what is below in the stack was submitted before this one, so it does not depend on it.
-            dependents = [self.tasks[identity] for identity in failed.dependents or ()]
+            # Those that have been given the value, though it was lost since, do not mind.
+            dependents = [self.tasks[identity] for identity, missing in (failed.dependents or {}).items() if missing]
             for dependent in dependents:
                 self._step(dependent, Input.INPUT_FAILED, failed)
             ended += dependents

@@ -24,6 +24,7 @@ def check_invariants(scheduler: Scheduler) -> None:
         _check_worker(scheduler, worker)
     _check_counts(scheduler)
     _check_buckets(scheduler.placement)
+    _check_slots(scheduler)
     _check_followers(scheduler.placement)
 
 
@@ -43,25 +44,40 @@ def _check_task(scheduler: Scheduler, task: Task) -> None:
         _require(task.worker == NOWHERE and not task.retracting, "at a worker in the wrong state", task)
     if task.state in LIVE:
         _require(all(dependency in tasks for dependency in task.dependencies), "takes what is forgotten", task)
-        waits = sum(tasks[dependency].state in LIVE for dependency in task.dependencies)
+        waits = sum(bool((tasks[dependency].dependents or {}).get(task.task)) for dependency in task.dependencies)
         _require(task.missing == waits, f"waits for {waits} inputs", task)
         _require(waits > 0 or task.state is not State.WAITING, "waits for nothing", task)
         _require(waits == 0 or task.state in (State.WAITING, State.ASSIGNED), "waits in the wrong state", task)
         _require(not waits or not task.retracting, "asked back ahead of its inputs", task)
+        _require(task.state in PLACED or _has_the_rest(scheduler, task), "lacks an input and does not know", task)
         taken = tuple(dict.fromkeys(value for value in task.inputs if not isinstance(value, bytes)))
         _require(taken == task.dependencies, "depends on other tasks than its inputs", task)
         dropped = task.state is State.EXPECTED and task.dependents == {}
         _require(not dropped, "not dropped with its last dependent", task)
         _require(task.losses <= task.worker_retries, "outlived its losses", task)
+        _require(task.value_losses <= task.value_retries, "outlived the losses of its value", task)
+        _require(task.result is None and not task.recipe, "has a result already", task)
         for dependency in task.dependencies:
             _require(task.task in (tasks[dependency].dependents or ()), f"unknown to {dependency}", task)
     else:
-        _require(task.payload == b"" and not task.inputs, "holds its payload or inputs after its end", task)
+        bare = task.payload == b"" and not task.inputs and not task.dependencies
+        _require(task.recipe or bare, "holds its payload or inputs after its end", task)
+        _require(not task.recipe or task.state is State.SUCCEEDED, "has a recipe for nothing", task)
+        parts = all(task.task in (tasks[d].dependents or ()) for d in task.dependencies if d in tasks)
+        _require(parts and all(d in tasks for d in task.dependencies), "its recipe lacks another", task)
         _require(task.kept or bool(task.dependents), "not forgotten", task)
-        _require(task.state is State.SUCCEEDED or not task.dependents, "has dependents after it failed", task)
         _require((task.state is State.SUCCEEDED) == (task.result is not None), "result in the wrong state", task)
-    for dependent in task.dependents or ():
-        _require(dependent in tasks and tasks[dependent].state in LIVE, f"{dependent} depends on it and is over", task)
+    for dependent, missing in (task.dependents or {}).items():
+        _require(dependent in tasks, f"{dependent} depends on it and is forgotten", task)
+        over = tasks[dependent].state not in LIVE and not tasks[dependent].recipe
+        _require(not over, f"{dependent} depends on it and is over", task)
+        _require(not missing or task.state in LIVE, f"{dependent} waits for it, and it has ended", task)
+
+
+def _has_the_rest(scheduler: Scheduler, task: Task) -> bool:
+    """Whether what a task does not wait for is there."""
+    dependencies = [scheduler.tasks[dependency] for dependency in task.dependencies]
+    return all((d.dependents or {}).get(task.task) or d.state is State.SUCCEEDED for d in dependencies)
 
 
 def _check_worker(scheduler: Scheduler, worker: Worker) -> None:
@@ -97,12 +113,30 @@ def _check_buckets(placement: Placement) -> None:
     for worker in placement.workers.values():
         count, name = len(worker.tasks), f"worker {worker.worker}"
         takes = worker.long is None and not worker.held
-        _require((worker.worker in placement.idle) == (not count), f"{name}: idle or not")
+        _require(not worker.parked or worker.worker not in seen, f"{name}: parked, and in a bucket")
+        _require((worker.worker in placement.idle) == (not count and not worker.parked), f"{name}: idle or not")
         _require(takes or bool(count), f"{name}: takes nothing, and has nothing that could end")
         _require(worker.worker not in placement.single or (takes and count == 1), f"{name}: not single")
         _require(worker.worker not in placement.roomy or (takes and count > 1), f"{name}: not roomy")
     known = set(placement.workers)
     _require(set(seen) | set(placement.loaded) | placement.asked <= known, "a bucket holds a worker that is gone")
+
+
+def _check_slots(scheduler: Scheduler) -> None:
+    slots, workers = scheduler.slots, scheduler.placement.workers.values()
+    blocked = [worker for worker in workers if worker.blocked]
+    parked = {worker.worker for worker in workers if worker.parked}
+    active = len(workers) - len(blocked) - len(parked)
+    _require(slots.blocked == len(blocked), f"{len(blocked)} workers are blocked, not {slots.blocked}")
+    _require(slots.active == active, f"{active} workers are active, not {slots.active}")
+    _require(all(worker.long is not None for worker in blocked), "a worker is blocked that runs nothing")
+    _require(not any(worker.parked for worker in blocked), "a worker is blocked and parked")
+    _require(set(slots.parked) <= parked, "a worker is parked and does not know")
+    dismissed = [worker for worker in workers if worker.parked and worker.worker not in slots.parked]
+    _require(not any(worker.tasks for worker in dismissed), "a worker is dismissed that has tasks")
+    _require(not slots.parked or not slots.free, "a worker is parked, and a slot is free")
+    _require(not slots.over or not scheduler.placement.idle, "a worker idles that has no slot")
+    _require(not slots.changed, "how many workers there should be was not told")
 
 
 def _check_followers(placement: Placement) -> None:

@@ -20,6 +20,8 @@ The rules, each with its reason:
 - A task that waits for nothing but results of one worker is sent there ahead of them: a chain runs with no round trip
   per link. It counts as work like any other. Those whose callable was never measured, and those with less priority than
   what is READY, wait until they are READY themselves.
+- A worker whose task waits for others leaves its slot to another one, until there are as many as there may be (see
+  `slots`). Those that are more than there are slots take nothing.
 - When nothing is READY and a worker idles, tasks are asked back from one that has work for a while. They stay its tasks
   until it answers.
 
@@ -31,6 +33,7 @@ from itertools import islice
 
 from slipstream.core.durations import Durations
 from slipstream.core.ready import ReadyQueue
+from slipstream.core.slots import Slots
 from slipstream.core.states import ASSIGNED, WAITING
 from slipstream.core.tasks import Task, Worker
 from slipstream.protocol.ids import WorkerId
@@ -58,6 +61,7 @@ class Placement:
     def __init__(
         self,
         durations: Durations,
+        slots: Slots,
         assign: Callable[[Task, Worker], None],
         retract: Callable[[Worker, list[Task]], None],
         home_of: Callable[[Task], Worker | None],
@@ -80,6 +84,7 @@ class Placement:
         self.deadline: int | None = None
         self.follow_deadline: int | None = None
         self._estimate = durations.estimate
+        self._slots = slots
         self._assign = assign
         self._retract = retract
         self._home_of = home_of
@@ -93,6 +98,7 @@ class Placement:
         """A new worker takes part."""
         self.workers[worker.worker] = worker
         self.touched[worker.worker] = worker
+        self._slots.join()
 
     def leave(self, worker: Worker) -> None:
         """A worker takes part no more. Its tasks have been taken from it."""
@@ -101,6 +107,21 @@ class Placement:
         for bucket in (self.idle, self.single, self.roomy, self.loaded, self.touched, self.followed, self.gathering):
             bucket.pop(identity, None)
         self.asked.discard(identity)
+        self._use(self._slots.leave(worker))
+
+    def block(self, worker: Worker) -> None:
+        """A worker's task waits for others."""
+        self._use(self._slots.block(worker))
+
+    def resume(self, worker: Worker) -> None:
+        """It does not wait any more. If somebody idles in its slot, that one is parked."""
+        self._slots.resume(worker)
+        if self.idle and self._slots.over:
+            self._put(next(iter(self.idle.values())))
+
+    def _use(self, spare: Worker | None) -> None:
+        if spare is not None:
+            self.touched[spare.worker] = spare
 
     def follow(self, task: Task, worker: Worker) -> None:
         """A WAITING task waits for nothing but results of this worker."""
@@ -183,7 +204,9 @@ class Placement:
     def _give_followers(self, worker: Worker, ready: ReadyQueue) -> None:
         """As many as fit. What is left is looked at when the worker reports."""
         followers = worker.followers
-        if worker.long is not None or worker.held:  # what they wait for ends, or comes back, before there is room
+        if (
+            worker.long is not None or worker.held or worker.parked
+        ):  # what they wait for ends, or comes back, before there is room
             followers.clear()
             return
         tasks, home_of = worker.tasks, self._home_of
@@ -269,7 +292,10 @@ class Placement:
         if worker.bucket is not None:
             del worker.bucket[identity]
         bucket: dict[WorkerId, Worker] | None = None
-        if not count:
+        slots = self._slots
+        if worker.parked or (slots.over and worker.long is None):
+            slots.park(worker)
+        elif not count:
             bucket = self.idle
         elif worker.long is None and not worker.held and worker.backlog_ns < LOW_WATER_NS and count < REFILL_BELOW:
             bucket = self.single if count == 1 else self.roomy

@@ -1,7 +1,8 @@
 """Tasks that could run: by priority, and first come first served within one.
 
 Taking one costs the same however many there are. A cancelled task stays where it is until it would be taken, or until
-half of all entries are such; so the structure stays within twice what is live.
+half of all entries are such; so the structure stays within twice what is live. One that has to wait once more, since
+its input was lost, may stand here twice when it is READY again: the first place counts.
 """
 
 from bisect import insort
@@ -79,7 +80,7 @@ class ReadyQueue:
 
     def tasks(self) -> list[Task]:
         """The live tasks, most urgent first (for checks and tests)."""
-        return [task for p in self._priorities for task in self._by_priority[-p] if task.state is READY]
+        return [task for p in self._priorities for task in _once(self._by_priority[-p])]
 
     def _open(self, priority: int) -> deque[Task]:
         if len(self._priorities) == 1 and not self._by_priority[-self._priorities[0]]:  # `take` has left it there
@@ -91,10 +92,15 @@ class ReadyQueue:
 
     def _sweep(self) -> None:
         for priority, queue in list(self._by_priority.items()):
-            live = deque(task for task in queue if task.state is READY)
+            live = deque(_once(queue))
             if live:
                 self._by_priority[priority] = live
             else:
                 del self._by_priority[priority]
                 self._priorities.remove(-priority)
         self._gone = 0
+
+
+def _once(queue: deque[Task]) -> list[Task]:
+    """The READY tasks of a queue, each in its first place."""
+    return list({task.task: task for task in queue if task.state is READY}.values())

@@ -1,13 +1,14 @@
 """The scheduler: `handle(events, now) -> effects`.
 
-What concerns inputs and dependents is in `inputs`, whose steps this scheduler has too.
+What concerns inputs and dependents is in `inputs`, what concerns values that are gone in `lost_values`; this scheduler
+has their steps too.
 
 Rules of this file: no I/O, no clock, no randomness, no iteration over sets. Whatever happens to a task goes through the
 table in `states`, one method per handled cell. A message is believed only if its worker, task and attempt all match
 what is known here; what does not match is counted and dropped, since messages cross on the way.
 
-A task that nobody can refer to any more (released or never kept, and no live dependent) is deleted when it ends, so
-memory follows live tasks.
+A task that nobody can refer to any more (released or never kept, and no dependent) is deleted when it ends, so memory
+follows live tasks.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,9 +28,11 @@ from slipstream.core.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from slipstream.core.inputs import InputSteps, tasks_among
+from slipstream.core.inputs import tasks_among
+from slipstream.core.lost_values import NOT_HELD, LostValueSteps
 from slipstream.core.placement import Placement
 from slipstream.core.ready import ReadyQueue
+from slipstream.core.slots import Slots
 from slipstream.core.states import (
     ASSIGNED,
     BY_WORKER,
@@ -53,18 +56,23 @@ from slipstream.core.states import (
 )
 from slipstream.core.tasks import NOBODY, NOWHERE, Task, Worker
 from slipstream.errors import InternalError
-from slipstream.protocol.ids import ClientId, TaskId
+from slipstream.protocol.ids import STORED, ClientId, TaskId
 from slipstream.protocol.messages import (
+    Blocked,
     Cancel,
+    CannotWait,
     ClientMessage,
     Done,
     Expect,
     Failed,
     Gave,
+    Gone,
     Kept,
     Lacks,
+    Missed,
     Provide,
     Release,
+    Resumed,
     Retract,
     Run,
     Started,
@@ -75,14 +83,19 @@ from slipstream.protocol.messages import (
     TaskLost,
     TaskRunning,
     TaskSucceeded,
+    ValueLost,
 )
 
 #: What a step is given beside the task: the message or object that caused it.
 Handler: TypeAlias = Callable[[Task, Any], None]
 
 
-class Scheduler(InputSteps):
+class Scheduler(LostValueSteps):
     """All tasks that are not forgotten, and all workers.
+
+    Args:
+        slots: how many workers are to run tasks at a time, beside those whose tasks wait for others; 0 for all.
+        most: how many workers there may be, with those; 0 for no limit.
 
     Example:
         >>> from slipstream.protocol.ids import MAIN_CLIENT
@@ -93,7 +106,7 @@ class Scheduler(InputSteps):
         [(1, 1)]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 0, most: int = 0) -> None:
         #: Every task that can still change or be referred to.
         self.tasks: dict[TaskId, Task] = {}
         #: Number of tasks in a LIVE state.
@@ -101,7 +114,8 @@ class Scheduler(InputSteps):
         self.ready = ReadyQueue()
         self.durations = Durations()
         self.counters = Counters()
-        self.placement = Placement(self.durations, self._assign, self._ask_back, self._home_of)
+        self.slots = Slots(slots, most)
+        self.placement = Placement(self.durations, self.slots, self._assign, self._ask_back, self._home_of)
         self._effects = Effects()
         self._steps: list[list[Handler]] = [[self._handler_of(TABLE[s][i], i) for i in Input] for s in State]
 
@@ -137,7 +151,13 @@ class Scheduler(InputSteps):
         self.placement.place(self.ready, now, self.live, eager=eager, flush=flush)
         effects, self._effects = self._effects, Effects()
         effects.wake_at = self.placement.wake_at
+        if self.slots.changed:
+            self.slots.tell(effects)
         return effects
+
+    def forget_all(self) -> None:
+        """All is over: nobody will ask for a result any more."""
+        self.tasks.clear()
 
     def _about_endpoint(self, event: Event) -> None:
         if isinstance(event, WorkerJoined):
@@ -183,6 +203,7 @@ class Scheduler(InputSteps):
             message.items,
             message.priority,
             message.worker_retries,
+            message.value_retries,
             message.inputs,
             dependencies,
             message.keep,
@@ -202,13 +223,15 @@ class Scheduler(InputSteps):
     def _about_task(self, client: ClientId, message: ClientMessage) -> None:
         task = self.tasks.get(message.task)
         if task is None:
-            self.counters.ignored += 1
+            self._about_forgotten(client, message)
         elif task.client != client:
             self._effects.faulty_clients[client] = f"task {message.task} is another client's"
         elif type(message) is Cancel:
             self._step(task, Input.CANCEL, message)
         elif type(message) is Release:
             self._step(task, Input.RELEASE, message)
+        elif type(message) is Missed:
+            self._step(task, Input.VALUE_GONE, message.payload)
         elif type(message) is Provide:
             if task.state is EXPECTED:
                 self._step(task, Input.PROVIDED, message)
@@ -216,6 +239,11 @@ class Scheduler(InputSteps):
                 self._effects.faulty_clients[client] = f"task {message.task} was not waiting for a value"
         else:
             raise InternalError(f"not a client's message: {message!r}")
+
+    def _about_forgotten(self, client: ClientId, message: ClientMessage) -> None:
+        self.counters.ignored += 1
+        if type(message) is Missed:
+            self._effects.tell_client(client, ValueLost(message.task, NOT_HELD))
 
     def _client_left(self, client: ClientId) -> None:
         """Walks over all tasks, once in the life of a client."""
@@ -290,7 +318,7 @@ class Scheduler(InputSteps):
     def _worker_fault(self, task: Task, cause: object) -> None:
         said = (
             cause
-            if isinstance(cause, Started | Done | Failed)
+            if isinstance(cause, Started | Done | Failed | Gone | Blocked | Resumed)
             else "that it gave it back, kept it or lacks a definition"
         )
         reason = f"worker {task.worker} said of task {task.task}, which is {task.state.name}: {said}"
@@ -345,7 +373,7 @@ class Scheduler(InputSteps):
             reason = f"worker {worker.worker} said that it started task {task.task} while it ran {worker.long}"
             self._effects.faulty_workers[worker.worker] = reason
             return
-        if task.missing:
+        if task.missing and not self._has_what_was_lost(task):
             reason = f"worker {worker.worker} said that it started task {task.task}, whose inputs it cannot have"
             self._effects.faulty_workers[worker.worker] = reason
             return
@@ -353,17 +381,35 @@ class Scheduler(InputSteps):
         worker.long = task.task
         self._effects.tell_client(task.client, TaskRunning(task.task))
 
+    def _block(self, task: Task, message: Blocked) -> None:
+        worker = self.placement.workers[task.worker]
+        if task.state is ASSIGNED:
+            self._start(task, Started(task.task, task.attempt))
+        if task.state is not RUNNING or worker.blocked:
+            return
+        if self.slots.may_block():
+            self.placement.block(worker)
+        else:
+            client = ClientId(worker.worker)
+            self._effects.tell_client(client, CannotWait(task.task, self.slots.most))
+
+    def _resume(self, task: Task, message: Resumed) -> None:
+        self.placement.resume(self.placement.workers[task.worker])
+
     def _succeed(self, task: Task, message: Done) -> None:
         self._completed(task, message.duration_ns)
         task.state = SUCCEEDED
         counters, failures = self.counters, message.failures
-        counters.succeeded += (task.items or 1) - len(failures)
-        counters.failed += len(failures)
+        if not task.value_losses:
+            counters.succeeded += (task.items or 1) - len(failures)
+            counters.failed += len(failures)
         self._effects.tell_client(task.client, TaskSucceeded(task.task, message.payload, message.duration_ns, failures))
-        if task.dependents:
+        if message.payload[:1] == STORED and not task.released:
+            task.kept = True
+        if task.dependents or task.kept:
             self._hand_on(task, message.payload)
-        elif task.kept:
-            task.result = message.payload
+            if task.bound:
+                self._bind(task, 0)
         elif not task.dependencies:  # what most tasks are: no one to tell, nothing to keep
             self.live -= 1
             del self.tasks[task.task]
@@ -424,10 +470,10 @@ class Scheduler(InputSteps):
         self._fail_dependents(task)
 
     def _release_early(self, task: Task, cause: object) -> None:
-        task.kept = False
+        task.kept, task.released = False, True
 
     def _release(self, task: Task, cause: object) -> None:
-        task.kept = False
+        task.kept, task.released = False, True
         self._forget_if_unused(task)
 
     # --- parts of steps -----------------------------------------------------------------------------------------------
@@ -443,6 +489,8 @@ class Scheduler(InputSteps):
         task.worker = NOWHERE
         if worker.long == task.task:
             worker.long = None
+            if worker.blocked:
+                self.placement.resume(worker)
         if task.retracting:
             self._end_retraction(task, worker)
 
@@ -454,9 +502,12 @@ class Scheduler(InputSteps):
                 self.placement.answered(worker)
 
     def _back_to_ready(self, task: Task) -> None:
-        if task.missing:
-            task.state = WAITING
-        else:
+        task.state = WAITING
+        failed = self._count_inputs(task) if task.dependencies else None
+        if failed is not None:  # its value was lost while this task had it
+            self._step(task, Input.INPUT_FAILED, failed)
+            self._fail_dependents(task)
+        elif not task.missing:
             task.state = READY
             self.ready.put_back(task)
 
@@ -464,6 +515,8 @@ class Scheduler(InputSteps):
         """A final state without a result. The dependents are for the caller."""
         task.state = state
         weight = task.items or 1
+        if task.value_losses:  # it had succeeded before, and is counted as such
+            return
         if state is CANCELLED:
             self.counters.cancelled += weight
         else:
@@ -472,19 +525,43 @@ class Scheduler(InputSteps):
     def _ended(self, task: Task) -> None:
         """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""
         self.live -= 1
-        task.payload = task.definition = task.classes = b""
-        task.inputs = ()
-        for identity in task.dependencies:
-            dependency = self.tasks[identity]
-            assert dependency.dependents is not None
-            del dependency.dependents[task.task]
+        needed: tuple[TaskId, ...] = ()
+        if task.state is SUCCEEDED and task.value_retries and task.result is not None and task.result[:1] == STORED:
+            needed = self._keep_recipe(task)
+        else:
+            task.payload = task.definition = task.classes = b""
+            task.inputs = ()
+        dependencies, task.dependencies = task.dependencies, needed
+        for identity in dependencies:
+            if identity in needed:
+                self._bind(self.tasks[identity], 1)
+                continue
+            dependency = self._let_go(task, identity)
             if dependency.state is EXPECTED and not dependency.dependents:
                 self._step(dependency, Input.CANCEL, None)
             elif dependency.state not in LIVE:
                 self._forget_if_unused(dependency)
         self._forget_if_unused(task)
 
+    def _let_go(self, task: Task, identity: TaskId) -> Task:
+        """A task does not depend on another one any more; that other one."""
+        dependency = self.tasks[identity]
+        assert dependency.dependents is not None
+        del dependency.dependents[task.task]
+        if dependency.bound:
+            self._bind(dependency, 0)
+        return dependency
+
     def _forget_if_unused(self, task: Task) -> None:
-        if not task.kept and not task.dependents:
-            # Perhaps for the second time: where a diamond fails, a task's last dependent may be through before it.
-            self.tasks.pop(task.task, None)
+        """Forget a task that has ended, and then those that its recipe needed, if that was all that they were for."""
+        unused = [task]
+        while unused:
+            task = unused.pop()
+            if not task.kept and not task.dependents and task.state not in LIVE:
+                # Perhaps for the second time: where a diamond fails, a task's last dependent may be through before it.
+                self.tasks.pop(task.task, None)
+                if task.recipe:  # else it has let go of them, or will when it is through
+                    dependencies, task.dependencies = task.dependencies, ()
+                    for identity in dependencies:
+                        self._bind(self.tasks[identity], -1)
+                        unused.append(self._let_go(task, identity))

@@ -13,7 +13,7 @@ Never here: what the steps do.
 import enum
 from typing import Final, NamedTuple, TypeAlias
 
-from slipstream.protocol.messages import Done, Failed, Gave, Kept, Lacks, Started
+from slipstream.protocol.messages import Blocked, Done, Failed, Gave, Gone, Kept, Lacks, Resumed, Started
 
 
 class State(enum.IntEnum):
@@ -75,6 +75,13 @@ class Input(enum.IntEnum):
     LOST_RUNNING = 13
     #: Its client says: here is the value that was expected, or there will be none.
     PROVIDED = 14
+    #: Its worker says: not started, since a value that it takes is gone.
+    INPUT_GONE = 15
+    #: Its client, or a worker that was to run a dependent, says: its value is gone.
+    VALUE_GONE = 16
+    #: Its worker says: it waits for tasks that it has submitted, or: not any more.
+    BLOCKED = 17
+    RESUMED = 18
 
 
 class Step(NamedTuple):
@@ -98,6 +105,7 @@ _S = State
 _FINAL: dict[Input, Cell] = {
     Input.CANCEL: IGNORED,
     Input.RELEASE: Step("_release", ()),
+    Input.VALUE_GONE: Step("_say_lost", ()),
 }
 
 #: What is not named here is a FAULT.
@@ -108,41 +116,52 @@ _HANDLED: dict[State, dict[Input, Cell]] = {
         Input.ASSIGN: Step("_assign", (_S.ASSIGNED,)),
         Input.CANCEL: Step("_cancel", (_S.CANCELLED,)),
         Input.RELEASE: Step("_release_early", (_S.WAITING,)),
+        Input.VALUE_GONE: IGNORED,
     },
     State.READY: {
         Input.ASSIGN: Step("_assign", (_S.ASSIGNED,)),
         Input.CANCEL: Step("_cancel", (_S.CANCELLED,)),
         Input.RELEASE: Step("_release_early", (_S.READY,)),
+        Input.VALUE_GONE: IGNORED,
     },
     State.ASSIGNED: {
         Input.INPUT_FAILED: Step("_fail_by_input", (_S.FAILED,)),
         Input.RETRACT: Step("_retract", (_S.ASSIGNED,)),
         Input.CANCEL: IGNORED,
         Input.RELEASE: Step("_release_early", (_S.ASSIGNED,)),
+        Input.VALUE_GONE: IGNORED,
         Input.STARTED: Step("_start", (_S.RUNNING,)),
+        Input.BLOCKED: Step("_block", (_S.RUNNING,)),
         Input.DONE: Step("_succeed", (_S.SUCCEEDED,)),
         Input.RAISED: Step("_fail", (_S.FAILED,)),
-        Input.GAVE: Step("_take_back", (_S.READY, _S.WAITING)),
+        Input.GAVE: Step("_take_back", (_S.READY, _S.WAITING, _S.FAILED)),
         Input.KEPT: Step("_keep", (_S.ASSIGNED,)),
-        Input.LACKED: Step("_lack", (_S.READY, _S.WAITING)),
-        Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY, _S.WAITING)),
+        Input.LACKED: Step("_lack", (_S.READY, _S.WAITING, _S.FAILED)),
+        Input.INPUT_GONE: Step("_lose_inputs", (_S.READY, _S.WAITING, _S.FAILED)),
+        Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY, _S.WAITING, _S.FAILED)),
         Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.WAITING, _S.FAILED)),
     },
     State.RUNNING: {
         Input.CANCEL: IGNORED,
         Input.RELEASE: Step("_release_early", (_S.RUNNING,)),
+        Input.VALUE_GONE: IGNORED,
         Input.DONE: Step("_succeed", (_S.SUCCEEDED,)),
         Input.RAISED: Step("_fail", (_S.FAILED,)),
+        Input.STARTED: IGNORED,
         Input.KEPT: Step("_keep", (_S.RUNNING,)),
-        Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY,)),
-        Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.FAILED)),
+        Input.BLOCKED: Step("_block", (_S.RUNNING,)),
+        Input.RESUMED: Step("_resume", (_S.RUNNING,)),
+        Input.INPUT_GONE: Step("_lose_inputs", (_S.READY, _S.WAITING, _S.FAILED)),
+        Input.WORKER_LOST: Step("_lose_unstarted", (_S.READY, _S.WAITING, _S.FAILED)),
+        Input.LOST_RUNNING: Step("_lose_running", (_S.READY, _S.WAITING, _S.FAILED)),
     },
     State.EXPECTED: {
         Input.PROVIDED: Step("_take_value", (_S.SUCCEEDED, _S.FAILED)),
         Input.CANCEL: Step("_drop", (_S.CANCELLED,)),
         Input.RELEASE: Step("_release_early", (_S.EXPECTED,)),
+        Input.VALUE_GONE: IGNORED,
     },
-    State.SUCCEEDED: _FINAL,
+    State.SUCCEEDED: {**_FINAL, Input.VALUE_GONE: Step("_lose_value", (_S.SUCCEEDED, _S.READY, _S.WAITING, _S.FAILED))},
     State.FAILED: _FINAL,
     State.CANCELLED: _FINAL,
 }
@@ -163,5 +182,8 @@ INPUT_OF: Final[dict[type, Input]] = {
     Gave: Input.GAVE,
     Kept: Input.KEPT,
     Lacks: Input.LACKED,
+    Gone: Input.INPUT_GONE,
+    Blocked: Input.BLOCKED,
+    Resumed: Input.RESUMED,
 }
 BY_WORKER: Final = frozenset(INPUT_OF.values())

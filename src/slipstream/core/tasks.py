@@ -27,6 +27,7 @@ class Task(Struct, gc=False):
     items: int = 0
     priority: int = 0
     worker_retries: int = 0
+    value_retries: int = 0
     #: What it takes of others: tasks, and results that were there at its submit; and the tasks among these, each once.
     inputs: tuple[TaskId | bytes, ...] = ()
     dependencies: tuple[TaskId, ...] = ()
@@ -52,10 +53,25 @@ class Task(Struct, gc=False):
     missing: int = 0
     #: How many of its dependents were sent ahead to its worker.
     ahead: int = 0
-    #: Live tasks that take its result, in order of submission (a dict, to remove one of 100,000 at no cost).
-    dependents: dict[TaskId, None] | None = None
+    #: Tasks that take its result, in order of submission (a dict, to remove one of 100,000 at no cost), and whether
+    #: they count it as missing. They are live, or have a recipe that names it.
+    dependents: dict[TaskId, bool] | None = None
     #: The encoded result, while someone may still take it.
     result: bytes | None = None
+    #: Its client has released it.
+    released: bool = False
+    #: How many recipes in a row are needed to run it again, beside its own; -1 if it has none.
+    depth: int = -1
+    #: How many of its dependents have succeeded, and name it in their recipes.
+    bound: int = 0
+    #: How often its value was lost.
+    value_losses: int = 0
+
+    @property
+    def recipe(self) -> bool:
+        """Whether it has succeeded and can be run again, should its value be lost: its call and inputs are here."""
+        return self.depth >= 0
+
     #: The failed or cancelled task that is the root of this one's failure.
     root: TaskId | None = None
 
@@ -63,7 +79,18 @@ class Task(Struct, gc=False):
 class Worker:
     """One incarnation of a worker, and the tasks it has been given."""
 
-    __slots__ = ("backlog_ns", "bucket", "followers", "held", "long", "retracting", "tasks", "worker")
+    __slots__ = (
+        "backlog_ns",
+        "blocked",
+        "bucket",
+        "followers",
+        "held",
+        "long",
+        "parked",
+        "retracting",
+        "tasks",
+        "worker",
+    )
 
     def __init__(self, worker: WorkerId) -> None:
         self.worker = worker
@@ -75,6 +102,10 @@ class Worker:
         self.long: TaskId | None = None
         #: It gave back: it takes nothing until it has completed something, or has nothing left.
         self.held = False
+        #: Its task waits for others: it has no slot meanwhile.
+        self.blocked = False
+        #: It is one more than there are slots: it takes nothing until one of those blocks.
+        self.parked = False
         #: Where placement keeps it, if it has room.
         self.bucket: dict[WorkerId, Worker] | None = None
         #: Tasks that wait for nothing but results of this worker, and may be sent ahead; and some that did so before.

@@ -65,6 +65,10 @@ class Pool(Protocol):
         """Begin to start so many workers, and keep so many. Returns at once; workers arrive as events."""
         ...
 
+    def keep(self, workers: int) -> None:
+        """Keep so many workers from now on. Nobody is ended for it, and who ends is not replaced."""
+        ...
+
     def guard(self, directories: Sequence[str]) -> None:
         """Have these directories removed should the client die; nothing where nobody could."""
         ...

@@ -73,12 +73,14 @@ class LocalPool:
 
     Args:
         initializer: an encoded call that each worker runs before it takes tasks; empty for none.
+        settings: what tasks that submit tasks have to know of their executor: the number of workers, and retries.
     """
 
     capabilities = Capabilities("local", addressable=True, ordered=True, can_stop=True, may_rerun=False)
 
-    def __init__(self, initializer: bytes = b"") -> None:
+    def __init__(self, initializer: bytes = b"", settings: tuple[int, int] = (1, 0)) -> None:
         self._initializer = initializer
+        self._settings = settings
         #: Before anything else is opened.
         self._occupied = occupy_standard_descriptors()
         self._epoll = select.epoll()
@@ -110,6 +112,10 @@ class LocalPool:
     def start(self, workers: int, sink: EventSink) -> None:
         """Begin to start so many workers, and keep so many."""
         self._sink = sink
+        self._wanted = workers
+
+    def keep(self, workers: int) -> None:
+        """Keep so many workers from now on."""
         self._wanted = workers
 
     def guard(self, directories: Sequence[str]) -> None:
@@ -168,6 +174,7 @@ class LocalPool:
         worker = self._workers.get(slot)
         if worker is not None:
             if not kill:
+                worker.told_to_stop = True
                 worker.send(encode_commands([Stop()], {}))
             elif reason:
                 worker.punish(f"the worker process sent what it must not, and was killed: {reason}")
@@ -264,7 +271,7 @@ class LocalPool:
         self._occupied += occupy_standard_descriptors()
         slot = SlotId(self._next_slot)
         self._next_slot += 1
-        worker = WorkerProcess(slot, self._config(), self._epoll)
+        worker = WorkerProcess(slot, self._config(slot), self._epoll)
         self._workers[slot] = worker
         self._keeper.add(worker.pid)
         self._handlers[worker.stream.fileno()] = functools.partial(self._stream_ready, worker)
@@ -272,7 +279,7 @@ class LocalPool:
         for output in worker.outputs:
             self._watch(output.source, functools.partial(self._output_ready, output))
 
-    def _config(self) -> Config:
+    def _config(self, slot: SlotId) -> Config:
         try:
             cwd = os.getcwd()
         except OSError:
@@ -284,6 +291,7 @@ class LocalPool:
             "client": os.getpid(),
             "blocked_signals": self._blocked_signals,
             "initializer": self._initializer,
+            "settings": (slot, *self._settings),
         }
 
     def _stream_ready(self, worker: WorkerProcess, what: int) -> None:
@@ -335,7 +343,11 @@ class LocalPool:
         del self._workers[worker.slot]
         if worker.greeted:
             self._sink.left(worker.slot, end)
-        if not worker.reported and end.running is None and not (worker.greeted and end.signal in _BY_OTHERS):
+        if (
+            not (worker.reported or worker.told_to_stop)
+            and end.running is None
+            and not (worker.greeted and end.signal in _BY_OTHERS)
+        ):
             self._count_failed_start(end)
 
     def _count_failed_start(self, end: WorkerEnd) -> None:

@@ -48,6 +48,8 @@ class WorkerProcess:
         self.greeted = False
         #: It has said something about a task.
         self.reported = False
+        #: It was told to leave.
+        self.told_to_stop = False
         #: Its end of the socket is closed.
         self.hung_up = False
         #: What it did that only a task can have caused, if it did.

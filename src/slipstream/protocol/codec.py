@@ -16,12 +16,23 @@ from msgspec.structs import astuple
 from slipstream.protocol.frames import ProtocolError
 from slipstream.protocol.ids import CallableDigest
 from slipstream.protocol.messages import (
+    Cancel,
+    CannotWait,
+    ClientMessage,
     Environment,
     Greeting,
+    InputFailed,
     Retract,
     Run,
     Stop,
     Storage,
+    Submit,
+    TaskCancelled,
+    TaskFailed,
+    TaskLost,
+    TaskRunning,
+    TaskSucceeded,
+    ValueLost,
     WorkerCommand,
     WorkerMessage,
 )
@@ -36,7 +47,28 @@ from slipstream.protocol.worker_codec import (
     STORAGE,
 )
 
-_TAGS: dict[type[WorkerCommand], int] = {Retract: RETRACT, Environment: ENVIRONMENT, Storage: STORAGE, Stop: STOP}
+#: What tasks of a worker are told, as a client: with the tags of the messages themselves.
+NOTICES: dict[int, type[WorkerCommand]] = {
+    1: Submit,
+    2: Cancel,
+    30: TaskRunning,
+    31: TaskSucceeded,
+    32: TaskFailed,
+    33: TaskLost,
+    34: TaskCancelled,
+    35: InputFailed,
+    36: ValueLost,
+    37: CannotWait,
+}
+_TAGS: dict[type[WorkerCommand], int] = {
+    Retract: RETRACT,
+    Environment: ENVIRONMENT,
+    Storage: STORAGE,
+    Stop: STOP,
+    **{kind: tag for tag, kind in NOTICES.items()},
+}
+#: How a frame of reports begins; a frame of a worker's tasks, as a client, begins otherwise.
+_FIRST_OF_REPORTS = b"\xdd"
 
 
 def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDigest, None]) -> bytes:
@@ -57,37 +89,42 @@ def encode_commands(commands: Sequence[WorkerCommand], known: dict[CallableDiges
                 rows.append((DEFINE, (command.classes_digest, command.classes)))
             fields = astuple(command)[:-2]
             # Payloads that own a file are bytes of a kind that marshal does not know.
-            if type(command.payload) is not bytes:
-                fields = (*fields[:3], bytes(command.payload), *fields[4:])
-            if command.inputs:
-                inputs = tuple([bytes(value) if isinstance(value, bytes) else value for value in command.inputs])
-                task, attempt, digest, payload, items, _, classes = fields
-                fields = task, attempt, digest, payload, items, inputs, classes
+            if command.inputs or type(command.payload) is not bytes:
+                task, attempt, digest, payload, items, inputs, classes = fields
+                fields = task, attempt, digest, bytes(payload), items, _plain(inputs), classes
             rows.append((RUN, fields))
         else:
-            rows.append((_TAGS[type(command)], astuple(command)))
+            rows.append((_TAGS[type(command)], _plain(astuple(command))))
     try:
         return marshal.dumps(rows, MARSHAL_VERSION)
     except ValueError:  # marshal counts the bytes of one object in 31 bits
-        return marshal.dumps([(tag, _in_pieces(tag, fields)) for tag, fields in rows], MARSHAL_VERSION)
+        return marshal.dumps([(tag, _in_pieces(fields)) for tag, fields in rows], MARSHAL_VERSION)
 
 
-def _in_pieces(tag: int, fields: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The fields of a command, with long bytes as lists of pieces."""
-    if tag == DEFINE:
-        digest, definition = fields
-        return digest, _cut(definition)
-    if tag != RUN:
-        return fields
-    task, attempt, digest, payload, items, inputs, classes = fields
-    inputs = tuple([_cut(value) if isinstance(value, bytes) else value for value in inputs])
-    return task, attempt, digest, _cut(payload), items, inputs, classes
+def _plain(field: Any) -> Any:
+    """The same; payloads that own a file are bytes of a kind that marshal does not know."""
+    if isinstance(field, tuple):
+        return tuple([_plain(part) for part in field])  # pyright: ignore[reportUnknownVariableType]
+    return bytes(field) if isinstance(field, bytes) else field
 
 
-def _cut(data: bytes) -> bytes | list[bytes]:
-    if len(data) <= PIECE_BYTES:
-        return data
-    return [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
+def _in_pieces(field: Any) -> Any:
+    """A field of a command, with long bytes as lists of pieces."""
+    if isinstance(field, tuple):
+        return tuple([_in_pieces(part) for part in field])  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(field, bytes) or len(field) <= PIECE_BYTES:
+        return field
+    return [field[start : start + PIECE_BYTES] for start in range(0, len(field), PIECE_BYTES)]
+
+
+def encode_requests(messages: Sequence[ClientMessage]) -> bytes:
+    """Encode what a task of a worker says as a client: one frame body."""
+    return msgspec.msgpack.encode(messages)
+
+
+def is_request(body: bytes) -> bool:
+    """Whether a frame body of a worker is what its tasks say as a client, and no report."""
+    return body[:1] != _FIRST_OF_REPORTS
 
 
 def _decoder_of(kind: Any) -> Callable[[bytes], Any]:
@@ -104,5 +141,7 @@ def _decoder_of(kind: Any) -> Callable[[bytes], Any]:
 
 #: What a worker says about tasks.
 decode_reports: Callable[[bytes], list[WorkerMessage]] = _decoder_of(list[WorkerMessage])
+#: What its tasks say as a client: see `is_request`.
+decode_requests: Callable[[bytes], list[ClientMessage]] = _decoder_of(list[ClientMessage])
 #: The first frame of a worker.
 decode_greeting: Callable[[bytes], list[Greeting]] = _decoder_of(list[Greeting])

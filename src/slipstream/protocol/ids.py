@@ -15,7 +15,9 @@ FrameId = NewType("FrameId", int)
 
 CallableDigest = NewType("CallableDigest", bytes)
 
+#: What an encoded value begins with that lies in a file; the rest says where.
+STORED = b"\x82"
 #: Of nothing.
 NO_DIGEST = CallableDigest(b"")
-#: The client that lives in the process of the engine itself.
+#: The client that lives in the process of the engine itself. The tasks of a worker are a client of the worker's number.
 MAIN_CLIENT = ClientId(0)

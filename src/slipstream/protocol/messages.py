@@ -35,11 +35,13 @@ class Submit(Message, frozen=True, array_like=True, tag=1, gc=False):
     #: 0 for a plain call; n for a map chunk, which is one task with n items.
     items: int = 0
     priority: int = 0
-    #: How many lost workers the task may survive before it fails.
+    #: How many lost workers the task may survive before it fails, and how often its lost value is made again.
     worker_retries: int = 0
+    value_retries: int = 0
     #: What it takes of others, in the order in which the call counts it: a task, or a result that is there already.
     inputs: tuple[TaskId | bytes, ...] = ()
-    #: Keep the outcome until the client releases it, since later tasks may depend on it.
+    #: Keep the outcome until the client releases it, since later tasks may depend on it. A result that lies in a file
+    #: is kept in any event.
     keep: bool = False
     #: What a worker must have to run it, once; empty where the payload has it all.
     definition: bytes = b""
@@ -52,6 +54,8 @@ class Expect(Message, frozen=True, array_like=True, tag=4, gc=False):
     """A value that comes from outside of the engine, and that tasks may depend on under this number."""
 
     task: TaskId
+    #: Keep it until the client releases it.
+    keep: bool = False
 
 
 class Provide(Message, frozen=True, array_like=True, tag=5, gc=False):
@@ -71,6 +75,13 @@ class Release(Message, frozen=True, array_like=True, tag=3, gc=False):
     """No future of the client refers to the task any more."""
 
     task: TaskId
+
+
+class Missed(Message, frozen=True, array_like=True, tag=6, gc=False):
+    """The client wants the task's result, and cannot find what this payload stands for."""
+
+    task: TaskId
+    payload: bytes
 
 
 # --- from a worker to the scheduler -----------------------------------------------------------------------------------
@@ -112,6 +123,28 @@ class Lacks(Message, frozen=True, array_like=True, tag=15, gc=False):
     """Tasks that the worker has not started, since it does not have a definition that they need."""
 
     tasks: tuple[TaskAttempt, ...]
+
+
+class Gone(Message, frozen=True, array_like=True, tag=16, gc=False):
+    """The task has not started, since what these payloads among its inputs stand for cannot be found."""
+
+    task: TaskId
+    attempt: int
+    payloads: tuple[bytes, ...]
+
+
+class Blocked(Message, frozen=True, array_like=True, tag=17, gc=False):
+    """The task has started, and waits for tasks that it has submitted itself."""
+
+    task: TaskId
+    attempt: int
+
+
+class Resumed(Message, frozen=True, array_like=True, tag=18, gc=False):
+    """The task does not wait any more."""
+
+    task: TaskId
+    attempt: int
 
 
 class Kept(Message, frozen=True, array_like=True, tag=14, gc=False):
@@ -207,6 +240,13 @@ class TaskLost(Message, frozen=True, array_like=True, tag=33, gc=False):
     item: int
 
 
+class ValueLost(Message, frozen=True, array_like=True, tag=36, gc=False):
+    """The task's result is gone and is not made again; or a value that it takes is gone, so that it cannot run."""
+
+    task: TaskId
+    reason: str
+
+
 class TaskCancelled(Message, frozen=True, array_like=True, tag=34, gc=False):
     """The task was cancelled before it was assigned."""
 
@@ -222,6 +262,13 @@ class InputFailed(Message, frozen=True, array_like=True, tag=35, gc=False):
     task: TaskId
     root: TaskId
     input: TaskId
+
+
+class CannotWait(Message, frozen=True, array_like=True, tag=37, gc=False):
+    """The task must not wait for others: that many workers do, and there may be no more to run what they wait for."""
+
+    task: TaskId
+    processes: int
 
 
 # --- at the start of a worker; between it and its pool ----------------------------------------------------------------
@@ -241,8 +288,12 @@ class StartFailed(Message, frozen=True, array_like=True, tag=41, gc=False):
     text: str
 
 
-ClientMessage: TypeAlias = Submit | Expect | Provide | Cancel | Release
-WorkerMessage: TypeAlias = Started | Done | Failed | Gave | Kept | Lacks
-WorkerCommand: TypeAlias = Run | Retract | Environment | Storage | Stop
-Notice: TypeAlias = TaskRunning | TaskSucceeded | TaskFailed | TaskLost | TaskCancelled | InputFailed
+ClientMessage: TypeAlias = Submit | Expect | Provide | Missed | Cancel | Release
+WorkerMessage: TypeAlias = Started | Done | Failed | Gave | Kept | Lacks | Gone | Blocked | Resumed
+Notice: TypeAlias = (
+    TaskRunning | TaskSucceeded | TaskFailed | TaskLost | ValueLost | TaskCancelled | InputFailed | CannotWait
+)
+#: Beside what concerns the worker: what its tasks are told as a client, a Submit that was refused, and a Cancel after
+#: whatever came of it.
+WorkerCommand: TypeAlias = Run | Retract | Environment | Storage | Stop | Notice | Submit | Cancel
 Greeting: TypeAlias = Hello | StartFailed

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 #: Tags of the messages in `messages` that a worker reads, and writes.
 RUN, RETRACT, ENVIRONMENT, STOP, DEFINE, STORAGE = 20, 21, 22, 23, 24, 25
-_STARTED, _DONE, _FAILED, _GAVE, _KEPT, _LACKS, _HELLO, _START_FAILED = 10, 11, 12, 13, 14, 15, 40, 41
+_STARTED, _DONE, _FAILED, _GAVE, _KEPT, _LACKS, _GONE, _BLOCKED, _RESUMED = 10, 11, 12, 13, 14, 15, 16, 17, 18
+_HELLO, _START_FAILED = 40, 41
 
 #: Later versions mark references, by addresses and counts of references: the same commands would not be the same bytes.
 MARSHAL_VERSION = 2
@@ -58,22 +59,14 @@ def decode_commands(body: bytes) -> list[tuple[int, Any]]:
         commands = marshal.loads(body)
     except (EOFError, ValueError, TypeError) as error:
         raise ProtocolError(f"a frame of {len(body)} bytes cannot be read: {error}") from error
-    return commands if len(body) <= PIECE_BYTES else [_whole(*command) for command in commands]
+    return commands if len(body) <= PIECE_BYTES else [(tag, _whole(fields)) for tag, fields in commands]
 
 
-def _whole(tag: int, fields: Any) -> tuple[int, Any]:
-    """The command, with bytes in one piece that were too long for marshal."""
-    if tag == DEFINE:
-        digest, definition = fields
-        return tag, (digest, _join(definition))
-    if tag != RUN:
-        return tag, fields
-    task, attempt, digest, payload, items, inputs, classes = fields
-    return tag, (task, attempt, digest, _join(payload), items, tuple(map(_join, inputs)), classes)
-
-
-def _join(data: Any) -> Any:
-    return b"".join(data) if type(data) is list else data  # pyright: ignore
+def _whole(field: Any) -> Any:
+    """A field, with bytes in one piece that were too long for marshal."""
+    if type(field) is tuple:
+        return tuple([_whole(part) for part in field])  # pyright: ignore
+    return b"".join(field) if type(field) is list else field  # pyright: ignore
 
 
 def encode_reports(reports: Sequence[Report]) -> list[bytes]:
@@ -108,6 +101,16 @@ def started(task: int, attempt: int) -> Report:
     return (_attempt(_ARRAY | 3, _STARTED, _UINT_64, task, _UINT_32, attempt),)
 
 
+def blocked(task: int, attempt: int) -> Report:
+    """The task waits for others."""
+    return (_attempt(_ARRAY | 3, _BLOCKED, _UINT_64, task, _UINT_32, attempt),)
+
+
+def resumed(task: int, attempt: int) -> Report:
+    """It does not wait any more."""
+    return (_attempt(_ARRAY | 3, _RESUMED, _UINT_64, task, _UINT_32, attempt),)
+
+
 def gave(attempts: Sequence[TaskAttempt]) -> Report:
     """These have not started, and are given back."""
     return _about(_GAVE, attempts)
@@ -121,6 +124,14 @@ def kept(attempts: Sequence[TaskAttempt]) -> Report:
 def lacks(attempts: Sequence[TaskAttempt]) -> Report:
     """These cannot be run without a definition that this worker does not have."""
     return _about(_LACKS, attempts)
+
+
+def gone(task: int, attempt: int, payloads: Sequence[bytes]) -> Report:
+    """What these payloads stand for cannot be found, so the task has not started."""
+    pieces = [_attempt(_ARRAY | 4, _GONE, _UINT_64, task, _UINT_32, attempt), _sized(_ARRAY_32, len(payloads))]
+    for payload in payloads:
+        pieces += (_sized(_BIN_32, len(payload)), payload)
+    return tuple(pieces)
 
 
 def _about(tag: int, attempts: Sequence[TaskAttempt]) -> Report:

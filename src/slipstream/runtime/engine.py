@@ -15,26 +15,35 @@ import sys
 import threading
 import weakref
 from _thread import allocate_lock, get_ident
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Protocol
 
 from slipstream.core.effects import Effects
-from slipstream.core.events import ClientWaits, Event, FromClient, FromWorker, WorkerEnd, WorkerJoined, WorkerLeft
+from slipstream.core.events import ClientWaits, Event, FromClient
 from slipstream.core.scheduler import Scheduler
-from slipstream.errors import InternalError, SlipstreamError, WorkerLost
-from slipstream.pools.base import Pool, WorkerInfo
-from slipstream.protocol.codec import decode_reports
-from slipstream.protocol.frames import ProtocolError
+from slipstream.errors import InternalError, SlipstreamError
+from slipstream.pools.base import Pool
 from slipstream.protocol.ids import MAIN_CLIENT, SlotId, TaskId, WorkerId
-from slipstream.protocol.messages import Cancel, Environment, Expect, Notice, Provide, Storage, Submit
+from slipstream.protocol.messages import (
+    Cancel,
+    ClientMessage,
+    Environment,
+    Expect,
+    Missed,
+    Notice,
+    Provide,
+    Release,
+    Submit,
+)
 from slipstream.runtime import signals
-from slipstream.runtime.outbox import Outbox
+from slipstream.runtime.arrivals import Arrivals
+from slipstream.runtime.guests import Guests
 from slipstream.runtime.reactor import Reactor, Sleeper
 from slipstream.runtime.supervisor import start_thread
 from slipstream.runtime.traffic import Traffic
-from slipstream.store.payload import STORED_START
-from slipstream.store.values import Values, own_result
+from slipstream.store.values import Values
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +84,16 @@ class Engine:
         workers: how many workers to keep.
         client: the client of this process.
         values: where large values go; by default it has a place of its own.
+        max_processes: how many workers there may be, with those whose tasks wait for others.
     """
 
     def __init__(
-        self, make_pool: Callable[[], Pool], workers: int, client: Client, values: Values | None = None
+        self,
+        make_pool: Callable[[], Pool],
+        workers: int,
+        client: Client,
+        values: Values | None = None,
+        max_processes: int = 0,
     ) -> None:
         self.workers = workers
         self._values = values or Values()
@@ -87,15 +102,18 @@ class Engine:
         self.error: SlipstreamError | None = None
         self._make_pool = make_pool
         self._client = client
-        self._scheduler = Scheduler()
+        self._scheduler = Scheduler(workers, max_processes)
         self._lock = threading.RLock()  # a finalizer may run before `_owner` is set
         #: The thread inside the lock: a finalizer that the collector runs there may come back in.
         self._owner = 0
         #: Events of such a finalizer, fed after the turn.
         self._deferred: list[Event] = []
-        #: Events from the pool since the last turn of the reading thread.
-        self._inbox: list[Event] = []
-        self._outboxes: dict[WorkerId, Outbox] = {}
+        #: Tasks that the main client has released since the last turn.
+        self._released: deque[TaskId] = deque()
+        self._guests = Guests()
+        #: What the pool tells, and who there is to be told something.
+        self._arrivals = Arrivals(self._values, self._guests, self.traffic, self._fail)
+        self._outboxes = self._arrivals.outboxes
         self._sys_path: list[str] = []
         self._pool: Pool | None = None
         self._reactor: Reactor | None = None
@@ -122,10 +140,13 @@ class Engine:
         """
         self._turn((FromClient(MAIN_CLIENT, messages),), submitting=True)
 
-    def tell(self, message: Provide) -> None:
-        """Run a turn with a value that was expected; nothing if the engine was left behind by a fork."""
+    def tell(self, message: Provide | Missed) -> None:
+        """Run a turn with a value that was expected, or is gone; nothing if the engine was left behind by a fork."""
         if not self._forked:
             self._turn((FromClient(MAIN_CLIENT, (message,)),))
+
+    #: A turn is over when the call that began it returns.
+    answers_at_once = True
 
     @property
     def over(self) -> bool:
@@ -147,9 +168,19 @@ class Engine:
         """Run a turn that cancels those of the tasks that are not assigned yet."""
         self._turn((FromClient(MAIN_CLIENT, [Cancel(task) for task in tasks]),))
 
+    def awaited(self, task: TaskId) -> None:
+        """Somebody waits for a future by other means than `wait_for`."""
+
+    def release(self, task: TaskId) -> None:
+        """A task with a large result is needed no more. Takes no lock: a finalizer may call this anywhere."""
+        self._released.append(task)
+        reactor = self._reactor
+        if reactor is not None and len(self._released) == 1:
+            reactor.kick()
+
     def close(self) -> None:
         """Take no more tasks, and end when there is none. Takes no lock: a finalizer may call this anywhere."""
-        self._closing = True
+        self._closing = self._arrivals.closing = True
         self._open = False
         reactor = self._reactor
         if reactor is not None:
@@ -247,6 +278,8 @@ class Engine:
             if submitting and (not self._open or sys.path != self._sys_path):
                 self._admit()
             self.traffic.turns += 1
+            if self._released:
+                events = (*events, FromClient(MAIN_CLIENT, self._take_released()))
             try:
                 effects = self._scheduler.handle(events, monotonic_ns())
             except BaseException as error:  # noqa: BLE001  # no future may hang for it, whoever threw it in here
@@ -259,6 +292,7 @@ class Engine:
                 outbox = outboxes.get(worker)
                 if outbox is not None:  # else it has just left, and the scheduler is about to be told
                     outbox.commands += commands
+            guests = self._guests.tell(events, effects, outboxes) if self._guests.present else ()
             if effects.wake_at != self._wake_at and self._reactor is not None:
                 self._wake_at = effects.wake_at
                 self._reactor.set_timer(effects.wake_at)
@@ -269,12 +303,17 @@ class Engine:
             outbox = outboxes.get(worker)
             if outbox is not None:
                 outbox.send()
-        if effects.clients:
+        for outbox in guests:
+            outbox.send()
+        if MAIN_CLIENT in effects.clients:
             self._client.deliver(effects.clients[MAIN_CLIENT])
-        for _, message in effects.refused:
-            self._client.refused(message)
+        for client, message in effects.refused:
+            if client == MAIN_CLIENT:
+                self._client.refused(message)
         if effects.faulty_workers or effects.faulty_clients:
             self._punish(effects)
+        if effects.wanted is not None:
+            self._resize(effects.wanted, effects.dismissed)
         if effects is _NO_EFFECTS:
             self._break()
         if self._deferred:
@@ -282,6 +321,12 @@ class Engine:
             self._turn(deferred)
         if self._closing and not self._scheduler.live and self._reactor is not None:
             self._reactor.kick()  # the I/O thread sleeps until the last task has ended, and that has in another thread
+
+    def _take_released(self) -> list[ClientMessage]:
+        taken: list[ClientMessage] = []
+        while self._released:
+            taken.append(Release(self._released.popleft()))
+        return taken
 
     def _admit(self) -> None:
         self.refuse_if_over()
@@ -302,24 +347,40 @@ class Engine:
             logger.error("worker %d broke the protocol, and is killed: %s", worker, reason)
             if self._pool is not None:
                 self._pool.stop(SlotId(worker), kill=True, reason=reason)
-        for reason in effects.faulty_clients.values():
+        for client, reason in effects.faulty_clients.items():
+            if client != MAIN_CLIENT:
+                logger.error("a task of worker %d broke the protocol, and it is killed: %s", client, reason)
+                if self._pool is not None:
+                    self._pool.stop(SlotId(client), kill=True, reason=reason)
+                continue
             self._fail(InternalError(f"the client of this process broke the protocol: {reason}"))
             self._break()
+
+    def _resize(self, wanted: int, dismissed: Sequence[WorkerId]) -> None:
+        """Have so many workers, and send those away."""
+        pool, reactor = self._pool, self._reactor
+        if pool is None or reactor is None or self._ended:
+            return
+        pool.keep(wanted)
+        for worker in dismissed:
+            self._arrivals.dismissed.add(worker)
+            pool.stop(SlotId(worker), kill=False)
+        if pool.untended:
+            reactor.kick()
 
     def _send_path(self) -> None:
         """The client's import path has changed: tell every worker before its next task."""
         self._sys_path = list(sys.path)
+        environment = Environment(tuple(entry for entry in self._sys_path if type(entry) is str))
+        self._arrivals.environment = environment
         for outbox in list(self._outboxes.values()):
-            outbox.commands.append(self._environment())
-
-    def _environment(self) -> Environment:
-        return Environment(tuple(entry for entry in self._sys_path if type(entry) is str))
+            outbox.commands.append(environment)
 
     # --- the I/O thread -----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._sys_path = list(sys.path)
-        pool = self._make_pool()
+        self._send_path()
+        pool = self._arrivals.pool = self._make_pool()
         try:
             self._reactor = Reactor(pool, self._step)
         except OSError:
@@ -332,11 +393,11 @@ class Engine:
     def _run(self) -> None:
         pool, reactor = self._pool, self._reactor
         assert pool is not None and reactor is not None
-        pool.start(self.workers, self)
+        pool.start(self.workers, self._arrivals)
         while not self._is_over():
             pool.tend()
             reactor.run_once()
-            if reactor.due:
+            if reactor.due or self._released:
                 self._turn(())
             self._client.finish_handed_over()
         self._end()
@@ -347,8 +408,8 @@ class Engine:
         assert pool is not None and reactor is not None
         try:
             pool.read_ready()
-            if self._inbox:
-                events, self._inbox = self._inbox, []
+            events = self._arrivals.take()
+            if events:
                 self._turn(events)
         except BaseException as error:  # no future may hang for it, whoever threw it into this thread
             self._fail(_internal(error))
@@ -363,7 +424,7 @@ class Engine:
     def _is_over(self) -> bool:
         with self._lock:
             if self.error is not None or (self._closing and not self._scheduler.live):
-                self._closing = True
+                self._closing = self._arrivals.closing = True
                 return True
             return False
 
@@ -376,8 +437,8 @@ class Engine:
                 self._break()
             self._client.finish_handed_over()
             pool.close(kill=self.error is not None)
-            for worker in list(self._outboxes):
-                self._forget(worker)
+            self._arrivals.close()
+            self._scheduler.forget_all()
         finally:
             self._values.close()
             reactor.close()
@@ -406,55 +467,6 @@ class Engine:
         self._client.fail_all(error)
         if self._reactor is not None:
             self._reactor.kick()
-
-    def _forget(self, worker: WorkerId) -> None:
-        outbox = self._outboxes.pop(worker)
-        self.traffic.add(outbox)
-
-    # --- what the pool calls ------------------------------------------------------------------------------------------
-
-    def joined(self, slot: SlotId, worker: WorkerInfo) -> None:
-        """A worker is up."""
-        logger.debug("worker %d joined: process %d", slot, worker.pid)
-        assert self._pool is not None
-        identity = WorkerId(slot)
-        outbox = self._outboxes[identity] = Outbox(self._pool, slot)
-        outbox.commands.append(self._environment())  # after it can be found: else a change might be missed
-        try:
-            run = self._values.run()
-        except OSError as error:  # results travel through the socket then, however large
-            logger.warning("%s", error)
-        else:
-            self._pool.guard((run.path, run.spill))
-            outbox.commands.append(Storage(run.path, run.spill, str(slot), run.floor, self._values.inline_bytes))
-        self._inbox.append(WorkerJoined(identity))
-
-    def received(self, slot: SlotId, body: bytes) -> None:
-        """Reports came from a worker."""
-        self.traffic.frames_received += 1
-        self.traffic.bytes_received += len(body)
-        try:
-            reports = decode_reports(body)
-            if STORED_START in body:  # a quick look: few other frames have such bytes
-                reports = [own_result(report) for report in reports]
-            self._inbox.append(FromWorker(WorkerId(slot), reports))
-        except ProtocolError as error:
-            logger.error("worker %d sent what it must not, and is killed: %s", slot, error)
-            if self._pool is not None:
-                self._pool.stop(slot, kill=True, reason=str(error))
-
-    def left(self, slot: SlotId, end: WorkerEnd) -> None:
-        """A worker is gone."""
-        logger.debug("worker %d left: %s", slot, end.reason)
-        self.traffic.workers_lost += not self._closing
-        identity = WorkerId(slot)
-        self._inbox.append(WorkerLeft(identity, end))
-        self._forget(identity)
-        self._values.worker_left(str(slot))
-
-    def broken(self, reason: str) -> None:
-        """The pool cannot work any more."""
-        self._fail(WorkerLost(f"the executor cannot run tasks any more: {reason}"))
 
     # --- forks --------------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,18 @@ def load_value(payload: bytes) -> Any:
         raise load_error("the value", error) from error
 
 
+class InputsGoneError(Exception):
+    """Values that a task takes are not there any more.
+
+    Args:
+        payloads: What stands for them.
+    """
+
+    def __init__(self, payloads: Sequence[bytes]) -> None:
+        super().__init__(f"{len(payloads)} values are gone")
+        self.payloads = payloads
+
+
 def load_call(
     payload: bytes, definition: Definition | None, classes: Definition | None, inputs: Sequence[bytes]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
@@ -50,7 +62,8 @@ def load_call(
         inputs: What `load_inputs` takes.
 
     Raises:
-        PayloadError: It cannot be loaded here, or a file of it is gone; what was raised is the cause.
+        InputsGoneError: Results of other tasks are gone.
+        PayloadError: It cannot be loaded here, or a file of its own is gone; what was raised is the cause.
     """
     content: bytes | memoryview = payload
     try:
@@ -82,19 +95,36 @@ def load_inputs(payloads: Sequence[bytes]) -> tuple[list[Any], list[memoryview]]
         The values, and the memory.
 
     Raises:
-        PayloadError: One cannot be loaded, or is gone.
+        InputsGoneError: Some results are gone; all of these are named.
+        ValueGoneError: The memory of an array is gone.
+        PayloadError: One cannot be loaded.
     """
     values: list[Any] = []
     buffers: list[memoryview] = []
+    gone: list[bytes] = []
     for payload in payloads:
-        if is_stored(payload):
-            from slipstream.store.reading import load_buffers
-
-            found = load_buffers(payload)
-            if found is None:
-                values.append(load_value(payload))
-            else:
-                buffers += found
-        else:
+        if not is_stored(payload):
             values.append(decode_value(payload))
+            continue
+        from slipstream.store.reading import load_buffers
+
+        found = load_buffers(payload)
+        if found is not None:
+            buffers += found
+            continue
+        try:
+            values.append(load_value(payload))
+        except Exception as error:
+            if not is_gone(error):
+                raise
+            gone.append(payload)
+    if gone:
+        raise InputsGoneError(gone)
     return values, buffers
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether a value could not be loaded since its file is not there any more."""
+    from slipstream.store.reading import ValueGoneError
+
+    return isinstance(error.__cause__, ValueGoneError)

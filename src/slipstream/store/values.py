@@ -9,7 +9,7 @@ Never here: which parts of a value lie apart (see `serde.values` and `serde.part
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from slipstream.protocol.messages import Done, WorkerMessage
 from slipstream.serde.values import INLINE_BYTES
@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from slipstream.store.directory import RunDirectory
     from slipstream.store.place import Place
     from slipstream.store.sent import Sent
+
+
+class Writer(Protocol):
+    """Writes large values: `Values`, or what a worker has instead."""
+
+    #: Up to so many bytes a value is not large.
+    inline_bytes: int
+
+    def write(self, pickle: Sequence[bytes], buffers: list[PickleBuffer]) -> bytes:
+        """Write a value, and return the payload that stands for it."""
+        ...
+
+    def write_once(self, pickle: Sequence[bytes], buffers: list[PickleBuffer]) -> bytes:
+        """Write what a task takes."""
+        ...
 
 
 class Values:
@@ -117,12 +132,19 @@ class Values:
                 self._run.remove_when_empty()
 
 
+def own(payload: bytes) -> bytes:
+    """Take over what a worker has written: the file, if there is one, goes with this payload, and its equals."""
+    if not is_stored(payload):
+        return payload
+    from slipstream.store.owned import Stored
+
+    return Stored(payload)
+
+
 def own_result(report: WorkerMessage) -> WorkerMessage:
-    """Take over what a worker has written: the file goes with the payload of this report, and its equals."""
+    """Take over the result that a report announces, if it lies in a file."""
     if not isinstance(report, Done) or not is_stored(report.payload):
         return report
     from msgspec.structs import replace
 
-    from slipstream.store.owned import Stored
-
-    return replace(report, payload=Stored(report.payload))
+    return replace(report, payload=own(report.payload))

@@ -41,13 +41,14 @@ def keep(pipe: int) -> None:
 
 
 def remove(directory: bytes) -> None:
-    """Remove a directory of files."""
-    try:
-        for name in os.listdir(directory):
-            os.unlink(directory + b"/" + name)
-        os.rmdir(directory)
-    except OSError:  # it was never made, or somebody else removes it too
-        pass
+    """Remove a directory of files. A worker that dies at this moment may still make one in between."""
+    for _ in range(3):
+        try:
+            for name in os.listdir(directory):
+                os.unlink(directory + b"/" + name)
+            os.rmdir(directory)
+        except OSError:  # it was never made, or somebody else removes it too
+            continue
 
 
 if __name__ == "__main__":

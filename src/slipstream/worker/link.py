@@ -72,16 +72,27 @@ class Link:
     def flush(self, *more: Report) -> None:
         """Send the results that wait, and then these, as one frame."""
         with self._sending:
-            count = len(self._waiting)
-            reports = self._waiting[:count]
-            del self._waiting[:count]
-            reports += more
-            if reports:
-                self.send(reports)
+            self._send_waiting(more)
+
+    def _send_waiting(self, more: Sequence[Report]) -> None:
+        count = len(self._waiting)
+        reports = self._waiting[:count]
+        del self._waiting[:count]
+        reports += more
+        if reports:
+            self.send(reports)
+
+    def send_body(self, body: bytes) -> None:
+        """Send a frame that was encoded elsewhere, after the results that wait."""
+        with self._sending:
+            self._send_waiting(())
+            self._send_pieces([body])
 
     def send(self, reports: Sequence[Report]) -> None:
         """Send one frame. A client that is gone is noticed when reading."""
-        pieces = encode_reports(reports)
+        self._send_pieces(encode_reports(reports))
+
+    def _send_pieces(self, pieces: list[bytes]) -> None:
         size = sum(map(len, pieces))
         pieces.insert(0, frame_header(size))
         if size < REPORT_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
 
 from slipstream.protocol.worker_codec import DEFINE, ENVIRONMENT, RETRACT, RUN, STOP, STORAGE, gave, kept, lacks
 from slipstream.serde.definitions import DEFINED, Definitions
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from slipstream.protocol.messages import TaskAttempt
-    from slipstream.protocol.worker_codec import RunFields
+    from slipstream.protocol.worker_codec import Report, RunFields
     from slipstream.serde.definitions import Definition
     from slipstream.worker.link import Link
     from slipstream.worker.page import SharedPage
+    from slipstream.worker.requests import Requests
 
     #: A task, the definition of its callable, and that of the classes that it needs.
     Queued: TypeAlias = tuple[RunFields, Definition | None, Definition | None]
@@ -53,9 +55,16 @@ class Loop:
         #: Where large results go, if anywhere.
         self.store: ResultStore | None = None
         self.stopping = False
+        self.main_thread = get_ident()
         self.sentry = Sentry(self)
+        #: The task that runs reads itself, since it waits for tasks that it has submitted.
+        self.task_reads = False
+        #: What tasks of this worker do as a client, once they do.
+        self.requests: Requests | None = None
+        #: What they have to know of their executor: this worker's number, how many workers there are, and retries.
+        self.settings: tuple[int, int, int] = (0, 1, 0)
         #: This is a child that a task forked, and that came back from the task.
-        self._forked = False
+        self.forked = False
         os.register_at_fork(after_in_child=self._leave_to_parent)
         #: digest -> recent longest call in ns.
         self._recent: dict[bytes, int] = {}
@@ -98,7 +107,9 @@ class Loop:
         self.leave_if_forked(None)
         sentry = self.sentry
         if sentry.watching:
-            sentry.task_ended()
+            sentry.nudge()
+        if self.requests is not None:
+            self.requests.task_ended()
         if len(recent) >= MAX_SHORT:
             recent.clear()
         # Fades by 1/16 a call, as one slow call says little about the next.
@@ -111,7 +122,7 @@ class Loop:
 
     def leave_if_forked(self, error: BaseException | None) -> None:
         """In a forked child that came back from a task: end, as its program would. Two must not answer the client."""
-        if not self._forked:
+        if not self.forked:
             return
         status = 0 if error is None else 1
         try:
@@ -128,7 +139,7 @@ class Loop:
 
     def _leave_to_parent(self) -> None:
         """In a forked child: let go of the connection, which is the parent's."""
-        self._forked = True
+        self.forked = True
         self.link.stream.close()
         self.page.detach()
 
@@ -146,6 +157,7 @@ class Loop:
             self.stopping = True
             return
         lacking: list[TaskAttempt] = []
+        told: list[tuple[int, Any]] = []
         for tag, fields in commands:
             if tag == RUN:
                 if not (fields[6] or fields[2][:1] == DEFINED):
@@ -162,10 +174,14 @@ class Loop:
                 self.store = ResultStore(*fields)
             elif tag == STOP:
                 self.stopping = True
+            else:
+                told.append((tag, fields))
         self.definitions.drop_old()
         if lacking:
             self.link.flush(lacks(lacking))
         self.sentry.frame_came()
+        if told and self.requests is not None:
+            self.requests.take(told)
 
     def _queue_with_definitions(self, fields: RunFields) -> bool:
         """Queue a task with what it needs, if that is here."""
@@ -195,6 +211,14 @@ class Loop:
         answers = ([gave(given)] if given else []) + ([kept([x for x in wanted if x in late])] if late else [])
         self.link.flush(*answers)
 
+    def give_all(self, *more: Report) -> None:
+        """Give back all that has not started, and say more."""
+        runs = self.drain()
+        if runs:
+            more = (gave([run[:2] for run, *_ in runs]), *more)
+        if more:
+            self.link.flush(*more)
+
     def drain(self) -> list[Queued]:
         """Take all that has not started, in order."""
         taken: list[Queued] = []
@@ -205,6 +229,10 @@ class Loop:
             pass
         taken.reverse()
         return taken
+
+
+#: That of this process, if it is a worker.
+current: Loop | None = None
 
 
 def _flush_streams() -> None:

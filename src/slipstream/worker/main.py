@@ -18,8 +18,8 @@ from _socket import socket
 from slipstream.protocol import worker_codec
 from slipstream.protocol.version import __version__
 from slipstream.serde.values import decode_call
+from slipstream.worker import loop as worker_loop
 from slipstream.worker.link import Link
-from slipstream.worker.loop import Loop
 from slipstream.worker.page import SharedPage
 
 TYPE_CHECKING = False
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         blocked_signals: list[int]
         #: An encoded call, or empty.
         initializer: bytes
+        #: The worker's number, how many workers there are, and how often a task runs again whose result was lost.
+        settings: tuple[int, int, int]
 else:
     from _signal import SIG_SETMASK, SIGKILL, pthread_sigmask
 
@@ -89,7 +91,8 @@ def main(link_descriptor: int, page_descriptor: int, config: Config) -> None:
     page = SharedPage(page_descriptor)
     os.close(page_descriptor)
     link = Link(socket(fileno=link_descriptor))
-    loop = Loop(link, page)
+    loop = worker_loop.current = worker_loop.Loop(link, page)
+    loop.settings = config["settings"]
     if config["initializer"]:
         _follow_client(config["client"])  # it may take long, and leave too few rights to import anything
         if not _initialize(loop, config["initializer"]):
@@ -122,7 +125,7 @@ def _by_line(stream: Any) -> None:
         pass
 
 
-def _initialize(loop: Loop, initializer: bytes) -> bool:
+def _initialize(loop: worker_loop.Loop, initializer: bytes) -> bool:
     try:
         function, args, kwargs = decode_call(initializer)
         function(*args, **kwargs)

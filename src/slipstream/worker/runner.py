@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from time import monotonic_ns
 
-from slipstream.protocol.worker_codec import done, failed
+from slipstream.protocol.worker_codec import done, failed, gone
 from slipstream.serde.callables import callable_label
 from slipstream.serde.plain_exceptions import encode_plainly
 from slipstream.serde.values import STORED, decode_call, encode_value
@@ -16,18 +16,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from functools import partial
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from slipstream.protocol.worker_codec import Report, RunFields
     from slipstream.serde.definitions import Definition
     from slipstream.serde.values import Store
     from slipstream.worker.page import SharedPage
+
+    Loaded: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 else:
     from _functools import partial
 
 
-#: That of `store.loading`, once a task has had inputs: to ask for it in each took a microsecond.
-_load_call: Callable[..., tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] | None = None
+#: `store.loading`, once a task has had inputs: to ask for it in each took a microsecond.
+_loading: Any = None
 
 
 def run_task(
@@ -51,7 +53,7 @@ def run_task(
     Returns:
         What to report, the encoded result if there is one, and how long the attempt took, in ns.
     """
-    global _load_call
+    global _loading
     task, attempt, _, call, chunk, _, _ = run
     began = monotonic_ns()
     page.begin(task, attempt, began)
@@ -59,9 +61,13 @@ def run_task(
     failures: tuple[tuple[int, bytes], ...] = ()
     try:
         if inputs or call[0] == STORED:
-            if _load_call is None:
-                from slipstream.store.loading import load_call as _load_call
-            function, args, kwargs = _load_call(call, definition, classes, inputs)
+            if _loading is None:
+                from slipstream.store import loading as _loading
+            try:
+                loaded: Loaded = _loading.load_call(call, definition, classes, inputs)
+            except _loading.InputsGoneError as error:
+                return gone(task, attempt, error.payloads), None, monotonic_ns() - began
+            function, args, kwargs = loaded
         else:
             function, args, kwargs = decode_call(call, definition, classes)
         if chunk:

@@ -28,13 +28,13 @@ class Sentry:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        #: Whether it waits for the end of a long task: the main thread must then call `task_ended`.
+        #: Whether it waits for the end of a long task: the main thread must then call `nudge`.
         self.watching = False
         self._parked = True
         self._frames = 0
         self._wake = allocate_lock()
         self._wake.acquire()
-        self._nudge = os.eventfd(0)
+        self._nudged = os.eventfd(0)
         start_new_thread(self._watch, ())
 
     def frame_came(self) -> None:
@@ -47,9 +47,9 @@ class Sentry:
             except RuntimeError:  # it was just waking up by itself
                 pass
 
-    def task_ended(self) -> None:
-        """The task that was being watched has ended: the main thread reads again."""
-        os.eventfd_write(self._nudge, 1)
+    def nudge(self) -> None:
+        """The task that was being watched has ended, or begins or ceases to read: look again."""
+        os.eventfd_write(self._nudged, 1)
 
     def _watch(self) -> None:
         while True:
@@ -78,14 +78,16 @@ class Sentry:
         loop.link.flush(worker_codec.started(running.task, running.attempt))
         poll = select.poll()
         poll.register(loop.link.stream, select.POLLIN)
-        poll.register(self._nudge, select.POLLIN)
+        poll.register(self._nudged, select.POLLIN)
         self.watching = True
         while self._runs_still(running):
-            self._give_back()
+            loop.give_all()
+            # While the task itself reads, since it waits for what will come, there is only the nudge to look at.
+            poll.modify(loop.link.stream, 0 if loop.task_reads else select.POLLIN)
             ready = [descriptor for descriptor, _ in poll.poll()]
-            if self._nudge in ready:
-                os.eventfd_read(self._nudge)
-            elif self._runs_still(running) and not self._read():
+            if self._nudged in ready:
+                os.eventfd_read(self._nudged)
+            elif self._runs_still(running) and not self._read() and not loop.task_reads:
                 break
         self.watching = False
 
@@ -104,8 +106,3 @@ class Sentry:
         finally:
             loop.link.reading.release()
         return commands is not None
-
-    def _give_back(self) -> None:
-        runs = self._loop.drain()
-        if runs:
-            self._loop.link.flush(worker_codec.gave([run[:2] for run, *_ in runs]))
