@@ -12,18 +12,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future as StandardFuture
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from slipstream.causes import STRANGER, Cause
 from slipstream.errors import PayloadError, WorkerLost
 from slipstream.future import _NO_CALLBACKS, Future, lock
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import (
-    Expect,
     InputFailed,
     Missed,
     Notice,
-    Provide,
     Submit,
     TaskCancelled,
     TaskFailed,
@@ -33,7 +31,7 @@ from slipstream.protocol.messages import (
     ValueLost,
 )
 from slipstream.runtime import signals
-from slipstream.runtime.reactor import Sleeper
+from slipstream.runtime.sides import ClientEngine
 from slipstream.serde.values import decode_value, is_scalar
 from slipstream.store.payload import is_stored
 
@@ -43,80 +41,6 @@ _BATCH = 256
 
 #: What a task is called whose future is gone.
 _FORGOTTEN = "a task whose future is gone"
-
-
-class ClientEngine(Protocol):
-    """The engine, as a client sees it: in this process, or at the other end of a worker's connection."""
-
-    @property
-    def answers_at_once(self) -> bool:
-        """Whether what follows from a message has been told when the call with it returns."""
-        ...
-
-    @property
-    def over(self) -> bool:
-        """Whether no more tasks are taken."""
-        ...
-
-    def refuse_if_over(self) -> None:
-        """Raise what `submit` would raise now, whatever the task."""
-        ...
-
-    def submit(self, *messages: Expect | Submit) -> None:
-        """A new task, after values that it expects."""
-        ...
-
-    def tell(self, message: Provide | Missed) -> None:
-        """A value that was expected, or is gone."""
-        ...
-
-    def cancel(self, tasks: Sequence[TaskId]) -> None:
-        """Cancel those of the tasks that are not assigned yet."""
-        ...
-
-    def may_end(self, task: TaskId) -> bool:
-        """Whether the task has still to end, after `cancel`."""
-        ...
-
-    def wait_for(self, sleeper: Sleeper, timeout_s: float | None) -> None:
-        """Wait until the sleeper is woken or the time is over."""
-        ...
-
-    def awaited(self, task: TaskId) -> None:
-        """Somebody waits for a future by other means than `wait_for`."""
-        ...
-
-    def release(self, task: TaskId) -> None:
-        """A task with a large result is needed no more; called by finalizers."""
-        ...
-
-    def leads(self) -> bool:
-        """Whether callbacks are not to be called by the calling thread."""
-        ...
-
-    def hand_over(self) -> None:
-        """Have `finish_handed_over` called by the thread that may."""
-        ...
-
-    def live_tasks(self) -> int:
-        """How many tasks have not ended."""
-        ...
-
-    def count(self) -> dict[str, int]:
-        """Counters by name."""
-        ...
-
-    def close(self) -> None:
-        """Take no more tasks, and end when there is none."""
-        ...
-
-    def cancel_pending(self) -> None:
-        """Cancel whatever has not been assigned."""
-        ...
-
-    def wait_ended(self) -> None:
-        """Wait until all is over, after `close`."""
-        ...
 
 
 class _Kept(weakref.ref[Future[Any]]):

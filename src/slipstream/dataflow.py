@@ -24,11 +24,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from slipstream.causes import STRANGER, Cause
-from slipstream.client import ClientEngine, FutureClient, way_from
+from slipstream.client import FutureClient, way_from
 from slipstream.future import Future
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Expect, Provide, Submit
 from slipstream.runtime import signals
+from slipstream.runtime.sides import ClientEngine
 from slipstream.serde.values import encode_value
 
 

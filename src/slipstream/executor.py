@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from slipstream.client import ClientEngine, FutureClient
+from slipstream.client import FutureClient
 from slipstream.dataflow import Dataflow, MissingInputError
 from slipstream.errors import PayloadError, PayloadWarning
 from slipstream.future import Future
@@ -25,6 +25,7 @@ from slipstream.mapping import Feed
 from slipstream.protocol.ids import TaskId
 from slipstream.protocol.messages import Submit
 from slipstream.runtime import signals
+from slipstream.runtime.sides import ClientEngine
 from slipstream.serde.buffers import release
 from slipstream.serde.callables import callable_label
 from slipstream.serde.imports import register_by_value

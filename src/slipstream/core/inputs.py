@@ -5,10 +5,10 @@ The scheduler has these steps beside its own, which are about one task and its w
 Never here: which worker a task gets (see `placement`), and what a worker says.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from itertools import islice
 
-from slipstream.core.effects import Effects
+from slipstream.core.endings import EndingSteps
 from slipstream.core.placement import Placement
 from slipstream.core.states import (
     ASSIGNED,
@@ -19,7 +19,6 @@ from slipstream.core.states import (
     SUCCEEDED,
     WAITING,
     Input,
-    State,
 )
 from slipstream.core.tasks import NOWHERE, Task, Worker
 from slipstream.protocol.ids import NO_DIGEST, ClientId, TaskId
@@ -30,29 +29,14 @@ MAX_FOLLOWED = 16
 MAX_FOLLOWERS = 256
 
 
-class InputSteps(ABC):
+class InputSteps(EndingSteps):
     """The scheduler's part that is about inputs and dependents."""
 
-    tasks: dict[TaskId, Task]
-    live: int
     placement: Placement
-    _effects: Effects
-
-    @abstractmethod
-    def _step(self, task: Task, what: Input, cause: object) -> None:
-        """Take the step of the table for what happens to a task."""
 
     @abstractmethod
     def _take_from(self, task: Task, worker: Worker) -> None:
         """The task is not with that worker any more."""
-
-    @abstractmethod
-    def _end_badly(self, task: Task, state: State) -> None:
-        """A final state without a result."""
-
-    @abstractmethod
-    def _ended(self, task: Task) -> None:
-        """The task is in a final state, and all who are to know do."""
 
     def _expect(self, client: ClientId, message: Expect) -> None:
         if message.task in self.tasks:

@@ -13,7 +13,6 @@ Never here: who owns files, and how it is found that one is gone (see `store`).
 
 from abc import abstractmethod
 
-from slipstream.core.counters import Counters
 from slipstream.core.inputs import InputSteps
 from slipstream.core.ready import ReadyQueue
 from slipstream.core.states import FAILED, READY, SUCCEEDED, WAITING, Input
@@ -35,7 +34,6 @@ _INPUT_GONE = "a value that it takes is gone, and cannot be computed again: its 
 class LostValueSteps(InputSteps):
     """The scheduler's part that is about values that are gone."""
 
-    counters: Counters
     ready: ReadyQueue
 
     @abstractmethod

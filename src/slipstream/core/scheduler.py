@@ -1,7 +1,7 @@
 """The scheduler: `handle(events, now) -> effects`.
 
-What concerns inputs and dependents is in `inputs`, what concerns values that are gone in `lost_values`; this scheduler
-has their steps too.
+What concerns the ends of tasks is in `endings`, inputs and dependents in `inputs`, values that are gone in
+`lost_values`; this scheduler has their steps too.
 
 Rules of this file: no I/O, no clock, no randomness, no iteration over sets. Whatever happens to a task goes through the
 table in `states`, one method per handled cell. A message is believed only if its worker, task and attempt all match
@@ -42,7 +42,6 @@ from slipstream.core.states import (
     FAULT,
     IGNORED,
     INPUT_OF,
-    LIVE,
     PLACED,
     READY,
     RUNNING,
@@ -469,13 +468,6 @@ class Scheduler(LostValueSteps):
         self._effects.tell_client(task.client, TaskCancelled(task.task))
         self._fail_dependents(task)
 
-    def _release_early(self, task: Task, cause: object) -> None:
-        task.kept, task.released = False, True
-
-    def _release(self, task: Task, cause: object) -> None:
-        task.kept, task.released = False, True
-        self._forget_if_unused(task)
-
     # --- parts of steps -----------------------------------------------------------------------------------------------
 
     def _take_from(self, task: Task, worker: Worker) -> None:
@@ -510,58 +502,3 @@ class Scheduler(LostValueSteps):
         elif not task.missing:
             task.state = READY
             self.ready.put_back(task)
-
-    def _end_badly(self, task: Task, state: State) -> None:
-        """A final state without a result. The dependents are for the caller."""
-        task.state = state
-        weight = task.items or 1
-        if task.value_losses:  # it had succeeded before, and is counted as such
-            return
-        if state is CANCELLED:
-            self.counters.cancelled += weight
-        else:
-            self.counters.failed += weight
-
-    def _ended(self, task: Task) -> None:
-        """The task is in a final state, told to its client, and its dependents know: drop what it no longer needs."""
-        self.live -= 1
-        needed: tuple[TaskId, ...] = ()
-        if task.state is SUCCEEDED and task.value_retries and task.result is not None and task.result[:1] == STORED:
-            needed = self._keep_recipe(task)
-        else:
-            task.payload = task.definition = task.classes = b""
-            task.inputs = ()
-        dependencies, task.dependencies = task.dependencies, needed
-        for identity in dependencies:
-            if identity in needed:
-                self._bind(self.tasks[identity], 1)
-                continue
-            dependency = self._let_go(task, identity)
-            if dependency.state is EXPECTED and not dependency.dependents:
-                self._step(dependency, Input.CANCEL, None)
-            elif dependency.state not in LIVE:
-                self._forget_if_unused(dependency)
-        self._forget_if_unused(task)
-
-    def _let_go(self, task: Task, identity: TaskId) -> Task:
-        """A task does not depend on another one any more; that other one."""
-        dependency = self.tasks[identity]
-        assert dependency.dependents is not None
-        del dependency.dependents[task.task]
-        if dependency.bound:
-            self._bind(dependency, 0)
-        return dependency
-
-    def _forget_if_unused(self, task: Task) -> None:
-        """Forget a task that has ended, and then those that its recipe needed, if that was all that they were for."""
-        unused = [task]
-        while unused:
-            task = unused.pop()
-            if not task.kept and not task.dependents and task.state not in LIVE:
-                # Perhaps for the second time: where a diamond fails, a task's last dependent may be through before it.
-                self.tasks.pop(task.task, None)
-                if task.recipe:  # else it has let go of them, or will when it is through
-                    dependencies, task.dependencies = task.dependencies, ()
-                    for identity in dependencies:
-                        self._bind(self.tasks[identity], -1)
-                        unused.append(self._let_go(task, identity))

@@ -10,15 +10,12 @@ between `signals.enter` and `signals.leave`.
 """
 
 import logging
-import os
 import sys
 import threading
-import weakref
 from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Protocol
 
 from slipstream.core.effects import Effects
 from slipstream.core.events import ClientWaits, Event, FromClient
@@ -32,48 +29,20 @@ from slipstream.protocol.messages import (
     Environment,
     Expect,
     Missed,
-    Notice,
     Provide,
     Release,
     Submit,
 )
-from slipstream.runtime import signals
+from slipstream.runtime import lifetime, signals
 from slipstream.runtime.arrivals import Arrivals
 from slipstream.runtime.guests import Guests
 from slipstream.runtime.reactor import Reactor, Sleeper
+from slipstream.runtime.sides import Client
 from slipstream.runtime.supervisor import start_thread
 from slipstream.runtime.traffic import Traffic
 from slipstream.store.values import Values
 
 logger = logging.getLogger(__name__)
-
-
-class Client(Protocol):
-    """An endpoint that submits tasks and is told what became of them."""
-
-    def deliver(self, notices: Sequence[Notice]) -> None:
-        """Take notices, in order. Called outside of the engine's lock."""
-        ...
-
-    def refused(self, message: Submit) -> None:
-        """A task depends on one that has ended, and whose end was told before. Called outside of the engine's lock."""
-        ...
-
-    def fail_all(self, error: Exception) -> None:
-        """Nothing more will come: end every pending future with this error."""
-        ...
-
-    def pending(self) -> list[TaskId]:
-        """Tasks that have not ended."""
-        ...
-
-    def finish_handed_over(self) -> None:
-        """Finish what must be finished in the I/O thread, which calls this."""
-        ...
-
-    def abandon(self, error: Exception) -> None:
-        """In a forked child: end every pending future with this error, without any lock."""
-        ...
 
 
 class Engine:
@@ -127,7 +96,7 @@ class Engine:
         self._ended = False
         self._end_waiters: list[threading.Lock] = []
         self._forked = False
-        _engines.add(self)
+        lifetime.engines.add(self)
 
     # --- what clients call --------------------------------------------------------------------------------------------
 
@@ -160,7 +129,7 @@ class Engine:
         if self.error is not None:
             raise type(self.error)(str(self.error)) from self.error
         if self._closing or self._ended:
-            if _ending.is_set():
+            if lifetime.ending.is_set():
                 raise RuntimeError("cannot submit a task while the interpreter ends")
             raise RuntimeError("cannot submit a task after shutdown: make a new Executor")
 
@@ -494,31 +463,3 @@ _MAIN_WAITS = ClientWaits(MAIN_CLIENT)
 #: Of a turn in which the scheduler broke.
 _NO_EFFECTS = Effects()
 _FORKED = "this executor belongs to the process that this one was forked from: make a new Executor in the child"
-_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
-#: The main thread has ended.
-_ending = threading.Event()
-
-
-def _end_all() -> None:
-    """At interpreter exit: what was submitted still runs, as with every executor of the standard library."""
-    _ending.set()
-    shielded = signals.enter()
-    try:
-        engines = list(_engines)
-        for engine in engines:
-            engine.close()
-        for engine in engines:
-            engine.wait_ended()
-    finally:
-        if shielded:
-            signals.leave()
-
-
-def _after_fork_in_child() -> None:
-    signals.after_fork_in_child()
-    for engine in list(_engines):
-        engine.abandon_in_child()
-
-
-threading._register_atexit(_end_all)  # pyright: ignore  # before threads are joined; what ProcessPoolExecutor uses
-os.register_at_fork(after_in_child=_after_fork_in_child)
