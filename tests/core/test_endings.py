@@ -311,3 +311,12 @@ def test_the_scheduler_does_not_touch_effects_that_it_has_handed_out() -> None:
     told = turns.submit(1)
     turns.done(7, 1)
     assert told == Told(workers={7: [run(1)]})
+
+
+def test_when_all_is_over_nothing_is_kept() -> None:
+    turns = given(7)
+    turns.submit(1, keep=True)
+    turns.done(7, 1)
+    assert turns.state(1) is State.SUCCEEDED
+    turns.scheduler.forget_all()
+    assert turns.scheduler.tasks == {}
