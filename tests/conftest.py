@@ -35,6 +35,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What pytest has collected stays: without it, the collection after each test takes 5 ms instead of 100."""
+    gc.collect()
+    gc.freeze()
+
+
 @dataclass(frozen=True)
 class Presence:
     """What exists at one moment and could be left behind by a test."""
