@@ -468,7 +468,7 @@ def _number(name: str, value: int, least: int) -> int:
     if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < least:
-        raise ValueError(f"{name} must be greater than {least - 1}, not {value}")
+        raise ValueError(f"{name} must be {f'greater than {least - 1}' if least else '0 or more'}, not {value}")
     return value
 
 

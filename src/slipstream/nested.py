@@ -52,7 +52,7 @@ def current_executor() -> Executor:
 
     Returns:
         An executor whose `shutdown`, and `with` block, wait for what this worker's tasks have submitted, and end
-        nothing.
+        nothing. It has no `stats()`: the counters are in the process that made the executor.
 
     Raises:
         RuntimeError: No task runs in this process.
@@ -293,9 +293,9 @@ class WorkerEngine:
 def _cannot_wait(processes: int) -> Callable[[str], InfeasibleTask]:
     def error(label: str) -> InfeasibleTask:
         return InfeasibleTask(
-            f"task {label!r} cannot be waited for: {processes} worker processes are all that there may be, and each "
-            "waits for a task that it has submitted, so that none would be left to run this one. Allow for more, with "
-            "Executor(max_processes=...), or nest tasks less deeply: pass futures as arguments instead of waiting"
+            f"task {label!r} cannot be waited for here: there may be {processes} worker processes (max_processes), and "
+            "in each a task waits for one that it has submitted, so that none would be left to run this one. Allow for "
+            "more, with Executor(max_processes=...), or pass futures as arguments instead of waiting for them in tasks"
         )
 
     return error

@@ -339,7 +339,7 @@ def test_a_value_that_was_there_at_the_submit_is_not_made_again() -> None:
     turns.submit(LAST, digest=b"unknown", inputs=(TAKER,))
     lost, failed = gone(turns, 7, TAKER, file(VALUE)).notices()
     assert lost == ValueLost(TAKER, lost.reason)
-    assert "a value that it takes is gone" in lost.reason
+    assert "a value that it takes, which was put" in lost.reason
     assert failed == InputFailed(LAST, TAKER, TAKER)
     assert turns.scheduler.tasks == {}
     assert counted(turns) == (2, 0, 2, 0)

@@ -309,3 +309,27 @@ def test_no_more_workers_are_wanted_than_there_may_be() -> None:
     assert blocks(turns, 7, 1).wanted == 3
     assert blocks(turns, 8, 2).wanted is None
     assert counts(turns) == (0, 2, 0)
+
+
+def test_what_a_task_has_submitted_goes_before_what_was_queued_with_it() -> None:
+    turns = given(7, duration_ns=None)
+    turns.submit(1, 2)
+    assert turns.held_by(7) == [1]
+    turns.submit(10, client=7)  # before its worker has said that it runs
+    turns.worker(7, Started(1, 1))
+    turns.submit(11, client=7)
+    turns.submit(3, priority=1)
+    turns.submit(12, client=8)  # another client from outside
+    assert turns.waiting_room() == [3, 10, 11, 2, 12]
+    turns.worker(7, Done(1, 1, US, b"r"))
+    assert turns.held_by(7) == [3, 10, 11, 2, 12]
+
+
+def test_the_deeper_a_task_is_nested_the_sooner_it_goes() -> None:
+    turns = given(7, 8, duration_ns=None)
+    turns.submit(1)
+    turns.submit(10, client=7)
+    assert (turns.held_by(7), turns.held_by(8)) == ([1], [10])
+    turns.submit(11, client=7)
+    turns.submit(100, client=8)
+    assert turns.waiting_room() == [100, 11]

@@ -193,7 +193,7 @@ def test_a_value_that_was_put_cannot_be_computed_again(executor, log):
     lose_all(executor)
     error = executor.submit(total, table).exception(LIMIT_S)
     assert isinstance(error, PayloadError)
-    assert "task 'total' cannot run: a value that it takes is gone" in str(error)
+    assert "task 'total' cannot run: a value that it takes, which was put" in str(error)
 
 
 def test_a_chunk_of_a_map_is_computed_again(executor, log):

@@ -235,6 +235,14 @@ def test_tasks_wait_for_tasks_that_wait_for_tasks(workers):
         assert executor._engine._scheduler.slots.blocked == 0
 
 
+def test_tasks_that_wait_do_not_pile_up_before_those_that_they_wait_for():
+    """What they have submitted goes first, so that their number follows the depth and not what is queued."""
+    with Executor(max_workers=2, max_processes=20) as executor:
+        assert [f.result(LIMIT_S) for f in [executor.submit(depth, 1) for _ in range(200)]] == [1] * 200
+        assert executor.submit(fibonacci, 9).result(LIMIT_S) == 34
+        assert settled(executor, 4), "who was dismissed has left"
+
+
 @pytest.mark.long
 def test_nesting_to_a_depth_of_a_hundred():
     with Executor(max_workers=2) as executor:
@@ -244,7 +252,9 @@ def test_nesting_to_a_depth_of_a_hundred():
 def test_the_last_process_that_there_may_be_must_not_wait():
     with Executor(max_workers=1, max_processes=3) as executor:
         assert executor.submit(depth, 2).result(LIMIT_S) == 2
-        with pytest.raises(InfeasibleTask, match=r"'depth' cannot be waited for: 3 worker processes.*max_processes="):
+        with pytest.raises(
+            InfeasibleTask, match=r"'depth' cannot be waited for here: .* 3 worker processes.*max_processes="
+        ):
             executor.submit(depth, 3).result(LIMIT_S)
         assert executor.submit(depth, 2).result(LIMIT_S) == 2
         assert executor.stats().workers <= 3

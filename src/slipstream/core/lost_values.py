@@ -28,7 +28,10 @@ NOT_HELD = "it cannot be computed again, since its recipe is not held any more"
 _NO_RETRIES = "it is not computed again, since worker_retries is 0"
 _NO_RECIPE = "it cannot be computed again, since it is no result of a task of this executor"
 _TOO_OFTEN = "it was computed again, and lost again, as often as worker_retries allows: {count}"
-_INPUT_GONE = "a value that it takes is gone, and cannot be computed again: its file was removed or cut short"
+_INPUT_GONE = (
+    "a value that it takes, which was put or came from another executor, is gone: its file was removed or cut short, "
+    "and there is no task that could compute it again. Put it again, and submit the task with that"
+)
 
 
 class LostValueSteps(InputSteps):

@@ -53,9 +53,9 @@ from slipstream.core.states import (
     State,
     Step,
 )
-from slipstream.core.tasks import NOBODY, NOWHERE, Task, Worker
+from slipstream.core.tasks import NOBODY, NOWHERE, Task, Worker, urgency
 from slipstream.errors import InternalError
-from slipstream.protocol.ids import STORED, ClientId, TaskId
+from slipstream.protocol.ids import STORED, ClientId, TaskId, WorkerId
 from slipstream.protocol.messages import (
     Blocked,
     Cancel,
@@ -200,7 +200,7 @@ class Scheduler(LostValueSteps):
             message.digest,
             message.payload,
             message.items,
-            message.priority,
+            urgency(message.priority, self._parent_at(client) if client else None),
             message.worker_retries,
             message.value_retries,
             message.inputs,
@@ -218,6 +218,15 @@ class Scheduler(LostValueSteps):
         else:
             task.state = READY
             self.ready.add(task)
+
+    def _parent_at(self, client: ClientId) -> Task | None:
+        """Which task submits something, if the client is the tasks of a worker: the one that runs, or is about to."""
+        worker = self.placement.workers.get(WorkerId(client))
+        if worker is None:
+            return None
+        if worker.long is not None:
+            return worker.tasks[worker.long]
+        return next(iter(worker.tasks.values()), None)
 
     def _about_task(self, client: ClientId, message: ClientMessage) -> None:
         task = self.tasks.get(message.task)

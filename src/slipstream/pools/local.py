@@ -7,6 +7,7 @@ All descriptors are in one epoll, which is what `fileno` gives to the engine's r
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -165,7 +166,13 @@ class LocalPool:
             try:
                 self._start_worker()
             except OSError as error:
-                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}")
+                advice = ""
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    advice = (
+                        f". Each of the {len(self._workers)} workers takes some files: allow for more (ulimit -n), or "
+                        "have fewer of them (max_workers, or max_processes where tasks wait for tasks)"
+                    )
+                self._break(f"a worker process cannot be started with {sys.executable!r}: {error}{advice}")
         if self._reported and not self._keeper_settled and not self._closing:
             self._start_keeper()
 

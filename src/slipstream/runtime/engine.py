@@ -281,7 +281,7 @@ class Engine:
                 self._client.refused(message)
         if effects.faulty_workers or effects.faulty_clients:
             self._punish(effects)
-        if effects.wanted is not None:
+        if effects.wanted is not None or effects.dismissed:
             self._resize(effects.wanted, effects.dismissed)
         if effects is _NO_EFFECTS:
             self._break()
@@ -325,12 +325,13 @@ class Engine:
             self._fail(InternalError(f"the client of this process broke the protocol: {reason}"))
             self._break()
 
-    def _resize(self, wanted: int, dismissed: Sequence[WorkerId]) -> None:
+    def _resize(self, wanted: int | None, dismissed: Sequence[WorkerId]) -> None:
         """Have so many workers, and send those away."""
         pool, reactor = self._pool, self._reactor
         if pool is None or reactor is None or self._ended:
             return
-        pool.keep(wanted)
+        if wanted is not None:
+            pool.keep(wanted)
         for worker in dismissed:
             self._arrivals.dismissed.add(worker)
             pool.stop(SlotId(worker), kill=False)
