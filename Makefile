@@ -12,6 +12,8 @@ PYRIGHT = PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/py
 PYTEST = $(BIN)/python -m pytest
 # The parts whose every branch is tested, by tests that need neither processes nor a clock.
 PURE_TESTS = tests/core tests/sim
+# What plays with the scheduler at random: it covers by chance, and takes twice as long when it is traced.
+RANDOM_TESTS = tests/core/test_machine.py tests/sim
 PURE_COVERAGE = --cov=slipstream.core --cov=slipstream.protocol --cov-branch --cov-fail-under=100 \
 	--cov-report=term-missing:skip-covered
 
@@ -26,7 +28,8 @@ run: $(VENV)/ready ## count the identifiers of the standard library, a task per 
 	$(BIN)/slipstream run examples/identifiers.py
 
 test: $(VENV)/ready ## run the tests and the doctests
-	$(PYTEST) $(PURE_TESTS) $(PURE_COVERAGE)
+	$(PYTEST) tests/core --ignore=tests/core/test_machine.py $(PURE_COVERAGE)
+	$(PYTEST) $(RANDOM_TESTS)
 	$(PYTEST) tests src/slipstream --doctest-modules -m 'not long' $(PURE_TESTS:%=--ignore=%)
 
 test-long: $(VENV)/ready ## run what `test` leaves out: the standard library's suite, random programs and graphs

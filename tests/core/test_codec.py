@@ -40,9 +40,11 @@ from slipstream.protocol.messages import (
     Environment,
     Failed,
     Gave,
+    Gone,
     Greeting,
     Hello,
     Kept,
+    Lacks,
     Message,
     Notice,
     Release,
@@ -416,3 +418,8 @@ def test_a_no_op_is_small_on_the_wire() -> None:
 def test_a_frame_adds_little_to_its_messages() -> None:
     body = reports_body([Started(LATE, 1)] * 256)
     assert len(frame_header(len(body))) + len(body) - 256 * (len(reports_body([Started(LATE, 1)])) - 5) <= 13
+
+
+def test_a_worker_says_what_it_lacks_and_what_is_gone() -> None:
+    messages = [Lacks(((1, 2), (3, 4))), Gone(5, 6, (b"\x82file", b""))]
+    assert codec.decode_reports(reports_body(messages)) == messages

@@ -559,3 +559,35 @@ def test_a_worker_that_starts_what_misses_more_than_a_lost_value_is_faulty() -> 
     told = turns.worker(7, Started(TAKER, 2))
     assert list(told.faulty_workers) == [7]
     assert turns.state(TAKER) is State.ASSIGNED
+
+
+class Owning(bytes):
+    """A payload that owns its file."""
+
+
+def test_a_value_that_is_made_again_for_others_only_is_owned_until_they_have_taken_it() -> None:
+    turns = given(7)
+    turns.submit(1, value_retries=2)
+    turns.worker(7, Done(1, 1, US, file(1)))
+    turns.submit(2, inputs=(1,), value_retries=2)
+    made(turns, 7, 2)
+    turns.client(Release(1))
+    assert turns.scheduler.tasks[1].bound == 1
+    turns.client(Missed(2, file(2)))
+    gone(turns, 7, 2, file(1))
+    turns.worker(7, Done(1, turns.attempt(1), US, Owning(file(1, 2))))
+    assert type(turns.scheduler.tasks[1].result) is Owning, "nobody else has it"
+    made(turns, 7, 2)
+    assert type(turns.scheduler.tasks[1].result) is bytes
+
+
+def test_a_value_that_is_made_again_for_its_client_is_not_owned_although_recipes_name_it() -> None:
+    turns = given(7)
+    turns.submit(1, value_retries=2)
+    turns.worker(7, Done(1, 1, US, file(1)))
+    turns.submit(2, inputs=(1,), value_retries=2)
+    made(turns, 7, 2)
+    turns.client(Missed(1, file(1)))
+    turns.worker(7, Done(1, 2, US, Owning(file(1, 2))))
+    assert type(turns.scheduler.tasks[1].result) is bytes
+    assert turns.scheduler.tasks[1].bound == 1

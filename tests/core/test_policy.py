@@ -412,3 +412,11 @@ def test_a_task_that_has_started_is_not_asked_back() -> None:
 def test_a_worker_with_one_long_task_keeps_it() -> None:
     turns = loaded(duration_ns=20 * MS, tasks=1)
     assert turns.join(8) == Told()
+
+
+def test_the_first_of_what_is_ready_is_one_that_was_not_cancelled() -> None:
+    turns = given()
+    turns.submit(1, 2, keep=True)
+    turns.client(Cancel(1))
+    assert turns.scheduler.ready.first().task == 2
+    assert turns.waiting_room() == [2]
