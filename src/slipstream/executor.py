@@ -81,7 +81,8 @@ class Executor(StandardExecutor):
         max_workers: number of tasks that run at a time, each in a worker process; default is the variable
             SLIPSTREAM_WORKERS, else the number of CPUs that this process may use.
         max_processes: number of worker processes at most, with those whose tasks wait for tasks that they have
-            submitted themselves (see `current_executor`). One more that would wait fails. The default is 128.
+            submitted themselves (see `current_executor`). One more that would wait fails. The default is 128, or
+            max_workers if that is more.
         initializer: called in each worker before its first task. If it raises, the executor is broken and every
             future ends with `WorkerLost`.
         initargs: its arguments.
@@ -115,7 +116,7 @@ class Executor(StandardExecutor):
         where: None = None,
         *,
         max_workers: int | None = None,
-        max_processes: int = MAX_PROCESSES,
+        max_processes: int | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         worker_retries: int = 2,
@@ -126,14 +127,14 @@ class Executor(StandardExecutor):
         if where is not None:
             raise ValueError(f"where={where!r}: tasks run on this machine only; for workers say max_workers={where!r}")
         workers = _number_of_workers(max_workers)
-        most = _number("max_processes", max_processes, 1)
-        if most < workers and max_processes != MAX_PROCESSES:
+        most = max(MAX_PROCESSES, workers) if max_processes is None else _number("max_processes", max_processes, 1)
+        if most < workers:
             raise ValueError(f"max_processes={most} leaves no room for max_workers={workers}")
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {initializer!r}")
-        _require_bytes("inline_bytes", inline_bytes)
+        _number("inline_bytes", inline_bytes, 0, "bytes")
         if store_bytes is not None:
-            _require_bytes("store_bytes", store_bytes)
+            _number("store_bytes", store_bytes, 0, "bytes")
         for module in [by_value] if isinstance(by_value, str) else by_value:
             register_by_value(module)
         self._worker_retries = _number("worker_retries", worker_retries, 0)
@@ -145,7 +146,7 @@ class Executor(StandardExecutor):
         _watch_exit()
         client, values = FutureClient(), Values(inline_bytes, store_bytes)
         settings = workers, self._worker_retries
-        engine = Engine(lambda: LocalPool(setup, settings), workers, client, values, max(most, workers))
+        engine = Engine(lambda: LocalPool(setup, settings), workers, client, values, most)
         task_ids = cast("Iterator[TaskId]", itertools.count(1))  # to call `TaskId` for each takes 0.1 µs
         self._begin(client, engine, values, workers, task_ids)
         # An executor that is dropped ends when its tasks have; the program's end is the engine's own business.
@@ -308,7 +309,7 @@ class Executor(StandardExecutor):
         return Stats(encode_s=self._encode_ns / 1e9, **self._engine.count())
 
     def _announce(self, future: Future[Any], payload: bytes) -> None:
-        """A value was put: the client's process owns its file, and this is that."""
+        """Say that a value was put. Nothing to say where the engine is in this process, which owns the file then."""
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -464,16 +465,10 @@ def _require_positive(name: str, value: int | None) -> None:
         _number(name, value, 1)
 
 
-def _number(name: str, value: int, least: int) -> int:
-    if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be {f'greater than {least - 1}' if least else '0 or more'}, not {value}")
-    return value
-
-
-def _require_bytes(name: str, value: int) -> None:
+def _number(name: str, value: int, least: int, unit: str = "") -> int:
     if not isinstance(value, int) or isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name} must be an integer number of bytes, not {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must be 0 or more bytes, not {value}")
+        raise TypeError(f"{name} must be an integer{unit and f' number of {unit}'}, not {value!r}")
+    if value < least:
+        bound = f"greater than {least - 1}" if least else "0 or more"
+        raise ValueError(f"{name} must be {bound}{unit and f' {unit}'}, not {value}")
+    return value

@@ -67,14 +67,13 @@ class Task(Struct, gc=False):
     bound: int = 0
     #: How often its value was lost.
     value_losses: int = 0
+    #: The failed or cancelled task that is the root of this one's failure.
+    root: TaskId | None = None
 
     @property
     def recipe(self) -> bool:
         """Whether it has succeeded and can be run again, should its value be lost: its call and inputs are here."""
         return self.depth >= 0
-
-    #: The failed or cancelled task that is the root of this one's failure.
-    root: TaskId | None = None
 
 
 #: So many levels of nesting are told apart.
