@@ -58,23 +58,23 @@ class Dataflow:
         self._task_ids = task_ids
         client.resubmit = self.resubmit
 
-    def submit(
-        self, message: Submit, future: Future[Any], inputs: Sequence[StandardFuture[Any]], stored: Sequence[bytes]
-    ) -> None:
-        """Submit a task that takes results of futures.
+    def inputs_of(
+        self, future: Future[Any], inputs: Sequence[StandardFuture[Any]]
+    ) -> tuple[list[TaskId | bytes], dict[TaskId, StandardFuture[Any]]]:
+        """What the scheduler is told of the futures that a task takes results of.
 
         Args:
-            message: The task, without its inputs.
-            future: Its own, which the client knows.
+            future: The task's own, which the client knows.
             inputs: The futures, in the order in which the call counts them.
-            stored: The memory of arrays among its arguments, which comes after these.
+
+        Returns:
+            The inputs, and those futures among them that are values to be expected, by their numbers.
 
         Raises:
             MissingInputError: One has failed, was cancelled, or cannot be sent.
         """
         future._inputs = tuple(inputs)
-        told = [self._known(value) for value in inputs]
-        self._submit(message, inputs, told, stored)
+        return self._numbered(inputs, [self._known(value) for value in inputs])
 
     def resubmit(self, message: Submit) -> None:
         """Submit a task again that depends on what the scheduler has forgotten."""
@@ -89,8 +89,8 @@ class Dataflow:
                     told.append(before)
                 else:
                     told.append(self._known(value) if value.done() else None)
-            stored = [value for value in message.inputs[futures:] if isinstance(value, bytes)]
-            self._submit(message, future._inputs, told, stored)
+            numbered, expected = self._numbered(future._inputs, told)
+            self.submit(replace(message, inputs=(*numbered, *message.inputs[futures:])), expected)
         except MissingInputError as missing:
             self._client.end_unsubmitted(future, missing.cause)
             for number in message.inputs:
@@ -103,27 +103,27 @@ class Dataflow:
             return _result_of(value) if value.done() and not value._kept else value._task
         return _result_of(value) if value.done() else None
 
-    def _submit(
-        self,
-        message: Submit,
-        inputs: Sequence[StandardFuture[Any]],
-        told: Sequence[TaskId | bytes | None],
-        stored: Sequence[bytes],
-    ) -> None:
-        numbered = [known for known in told if known is not None]
-        if len(numbered) == len(told):
-            self._engine.submit(replace(message, inputs=(*numbered, *stored)))
-            return
-        numbered.clear()
+    def _numbered(
+        self, inputs: Sequence[StandardFuture[Any]], told: Sequence[TaskId | bytes | None]
+    ) -> tuple[list[TaskId | bytes], dict[TaskId, StandardFuture[Any]]]:
+        """Numbers for those futures of which there is nothing to tell yet."""
+        numbered: list[TaskId | bytes] = []
         expected: dict[TaskId, StandardFuture[Any]] = {}
         for value, known in zip(inputs, told, strict=True):
             if known is None:
                 known = next(self._task_ids)
                 expected[known] = value
             numbered.append(known)
+        return numbered, expected
+
+    def submit(self, message: Submit, expected: dict[TaskId, StandardFuture[Any]]) -> None:
+        """Submit a task, and provide the values that it expects when they are there."""
+        if not expected:
+            self._engine.submit(message)
+            return
         self._client.expected.update(expected)
         try:
-            self._engine.submit(*map(Expect, expected), replace(message, inputs=(*numbered, *stored)))
+            self._engine.submit(*map(Expect, expected), message)
         except BaseException:
             for number in expected:
                 self._client.expected.pop(number, None)

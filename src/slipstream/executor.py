@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor as StandardExecutor
+from concurrent.futures import Future as StandardFuture
 from functools import cache
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -321,21 +322,26 @@ class Executor(StandardExecutor):
         payload = encoded.payload
         try:
             client.futures[task] = future
-            stored: Sequence[bytes] = ()
+            inputs: Sequence[TaskId | bytes] = ()
+            expected: dict[TaskId, StandardFuture[Any]] = {}
             if encoded.buffers or not isinstance(payload, bytes):
-                payload, stored = self._store(encoded)
+                payload, inputs = self._store(encoded)
+            if encoded.inputs:
+                numbered, expected = self._dataflow.inputs_of(future, encoded.inputs)
+                inputs = (*numbered, *inputs)
             message = Submit(
                 task,
                 encoded.digest,
                 payload,
                 items,
                 value_retries=self._worker_retries,
+                inputs=tuple(inputs),
                 definition=encoded.definition,
                 classes_digest=encoded.classes_digest,
                 classes=encoded.classes,
             )
-            if encoded.inputs or stored:
-                self._dataflow.submit(message, future, encoded.inputs, stored)
+            if expected:
+                self._dataflow.submit(message, expected)
             else:
                 self._engine.submit(message)
         except BaseException as error:
